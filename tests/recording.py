@@ -110,7 +110,7 @@ def recording(
             recorder.finish()
             recorded.counters = totals.tally.counters
             if stories:
-                recorded.stories = stories.told()["stories"]
+                recorded.stories = stories.document()["stories"]
             run.close()
 
 

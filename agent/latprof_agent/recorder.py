@@ -3,7 +3,7 @@
     drain -> join -> hold -> messages of sources, retransmits -> sinks
 
 Rows are held for a while before they are finished, since late retransmissions and
-the log of a load generator tell more of them: so which send calls gave one message.
+the log of a load generator add to them: so which send calls gave one message.
 Finished messages are paired to exchanges.
 """
 
@@ -215,7 +215,7 @@ class Recorder:
         self._record(logs, {})
 
     def end_recording(self, **what: Any) -> None:
-        """Have the recording say what else the run told, and end it."""
+        """Add what else the run reported to the recording, and end it."""
         if self.recording:
             self.recording.end(run=what | {"probe_cost": self.capture.cost.as_dict()})
 
@@ -281,12 +281,12 @@ class Recorder:
             self._held.append((drained_ns, rows))
 
     def _ask_for_stories(self, flight: Watched, rows: Messages) -> None:
-        """Have copied what of whole messages, and before send calls, no half tells."""
+        """Have what no half shows copied: before send calls, and of whole messages."""
         sent_ns, pids = rows.numbers["send_ns"], rows.numbers["sender_pid"]
         for source in self._sources:
             mine, created_ns, _ = source.created_of(rows)
             flight.look_at(created_ns, sent_ns[mine], pids[mine])
-        # some are slow by the sum of their halves; of what is between no CPU tells
+        # some are slow by the sum of their halves; no CPU shows the time between
         of, read_ns = rows.numbers, rows.numbers["read_ns"]
         between = (of["xmit_ns"] > 0) & (of["arrive_ns"] > 0)
         transit_ns = np.where(between, of["arrive_ns"] - of["xmit_ns"], 0)

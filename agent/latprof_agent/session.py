@@ -66,7 +66,7 @@ class RunOptions:
     out: Path | None = None
     name: str = ""
     parquet: bool = False
-    # messages that take as long are told of; 0: above the running p99.9; None: none
+    # messages that take as long get stories; 0: above the running p99.9; None: none
     story_ns: int | None = None
     arguments: tuple[str, ...] = ()
 
@@ -187,8 +187,8 @@ class _Session:
 
     def overloads(self) -> list[str]:
         """Say what is known to go wrong before anything is sent."""
-        told = {"workload": self._described_workload(), "lab": self._lab()}
-        return list(overloads(told, self.options.protocols))
+        plan = {"workload": self._described_workload(), "lab": self._lab()}
+        return list(overloads(plan, self.options.protocols))
 
     def _record(self, capture: Capture, folder: RunFolder) -> Outcome:
         totals = RunTotals()
@@ -224,10 +224,10 @@ class _Session:
         if failure and not self._measured(totals):
             folder.discard()
             raise failure
-        told = stories.told() if stories else None
+        document = stories.document() if stories else None
         if witness:
             witness.finish()
-        return self._sum_up(folder, totals, recorder, failure, told)
+        return self._sum_up(folder, totals, recorder, failure, document)
 
     def _open_recording(
         self, capture: Capture, folder: RunFolder
@@ -255,12 +255,12 @@ class _Session:
         """Whether a host that should answer did: a run without is no measurement."""
         if not other_hosts(self._workload.as_dict()):
             return True
-        told = self._workload.figures()
+        figures = self._workload.figures()
         return bool(
             totals.messages.kinds
             or any(trips.sent for trips in totals.round_trips.values())
-            or told.get("bulk", {}).get("parts")
-            or told.get("ops", {}).get("cells")
+            or figures.get("bulk", {}).get("parts")
+            or figures.get("ops", {}).get("cells")
         )
 
     def _sum_up(
@@ -284,16 +284,16 @@ class _Session:
         state = "failed" if failure else "done"
         if self.interrupt.seen and not failure and not self._workload.endless:
             state = "interrupted"
-        told = self._describe(folder, state) | {
+        written = self._describe(folder, state) | {
             "failure": str(failure) if failure else None,
             "link_counters": counters,
         }
         link = self.lab.interface if self.lab else ""
         figures, cost = self._workload.figures(), self._cost.as_dict()
-        end = {"link": link, "description": told, "figures": figures, "cost": cost}
+        end = {"link": link, "description": written, "figures": figures, "cost": cost}
         recorder.end_recording(**end)
         description = with_counts(
-            told, totals.tally, recorder.joiner.path_devices, link
+            written, totals.tally, recorder.joiner.path_devices, link
         )
         self._progress("summing up", 0, 0, 0)
         summary = summarize(totals, description, cost) | figures

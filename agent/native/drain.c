@@ -54,7 +54,7 @@ static bool ends_in(const char *name, const char *suffix)
 	return length >= tail && !strcmp(name + length - tail, suffix);
 }
 
-/* The type of what an array holds tells it; see RING() in ring.bpf.h. */
+/* By the type of what an array holds; see RING() in ring.bpf.h. */
 static bool is_ring(const struct drain *drain, const struct bpf_map *map)
 {
 	const struct btf *types = bpf_object__btf(drain->object);

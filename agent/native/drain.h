@@ -25,7 +25,7 @@ const char *drain_program(const struct drain *drain, size_t i);
 /* Whether drain_load() loads a program; none by default. -ENOENT: no such. */
 int drain_enable(struct drain *drain, const char *program, bool enable);
 
-/* What the programs are told (struct options), also while they run. -EINVAL
+/* Pass options (struct options) to the programs, also while they run. -EINVAL
  * where the size is another one. */
 int drain_set_options(struct drain *drain, const void *options, size_t size);
 

@@ -23,7 +23,7 @@ class Script:
     plan: dict[float, tuple[Order, str]] = field(default_factory=dict)
     stops: dict[float, float] = field(default_factory=dict)  # at a time, so long
     now: float = 100.0
-    told: list[str] = field(default_factory=list)
+    shown: list[str] = field(default_factory=list)
 
     def wait(self, seconds):
         assert 0 <= seconds <= STEP_SECONDS
@@ -33,8 +33,8 @@ class Script:
         due = [at for at in self.plan if self.now >= 100 + at]
         return [self.plan.pop(at) for at in due]
 
-    def tell(self, text):
-        self.told.append(text)
+    def show(self, text):
+        self.shown.append(text)
 
 
 @dataclass
@@ -154,7 +154,7 @@ def test_a_filter_is_set_and_a_wrong_one_told(watch):
         5.0: (Order.QUIT, ""),
     }
     loop, kept, monitor = watch(plan=plan)
-    assert "filter: must be KIND=VALUE, got 'x'" in kept.script.told
+    assert "filter: must be KIND=VALUE, got 'x'" in kept.script.shown
     assert monitor.calls == ["watch port=80"]
     assert loop.watched.filter == "port=80"
     assert [w.watched.filter for w in kept.windows] == ["", "port=80", "port=80"]

@@ -124,7 +124,7 @@ def test_below_the_users_limit_nothing_is_told(stories):
     stories.above_ns = 6 * MS
     take(stories, batch(received_ranges=[read(5 * MS), read(7 * MS)]))
     stories.step(NOW_NS)
-    assert [of["stages"]["receive_queue"]["time_ns"] for of in stories.told] == [
+    assert [of["stages"]["receive_queue"]["time_ns"] for of in stories.kept] == [
         7 * MS - 1
     ]
 

@@ -165,11 +165,11 @@ def test_a_search_gives_up_where_any_interval_leaves_something():
     search, tried = KneeSearch(50 * MS), []
     while interval := search.next_ns():
         tried.append(interval)
-        search.tell(False)
+        search.add(False)
     assert max(tried) == 2000 * MS
     slow = KneeSearch(5000 * MS)  # on a link that takes so long for a message
     while interval := slow.next_ns():
-        slow.tell(interval >= 15_000 * MS)
+        slow.add(interval >= 15_000 * MS)
         tried.append(interval)
     assert 15_000 * MS <= max(tried) <= 20_000 * MS
 
@@ -190,7 +190,7 @@ def test_a_search_ends_within_its_resolution_of_the_knee(begin, knee):
     tried = []
     while interval := search.next_ns():
         tried.append(interval)
-        search.tell(interval >= knee)
+        search.add(interval >= knee)
     kept = min(t for t in tried if t >= knee)
     left = max(t for t in tried if t < knee)
     assert kept <= RESOLUTION * left
@@ -225,7 +225,7 @@ def test_a_search_ends_where_nothing_is_kept_up_with_or_all_is():
         search = KneeSearch(50 * MS)
         tried = 0
         while search.next_ns():
-            search.tell(kept_up)
+            search.add(kept_up)
             tried += 1
         assert tried < 20
 

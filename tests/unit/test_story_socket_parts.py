@@ -280,7 +280,7 @@ def test_what_its_own_device_dropped_is_lost_since_its_queue_had_it():
     row = {"protocol": "tcp", "queue_ns": 100, "xmit_ns": None, "arrive_ns": 700}
     way = TcpHistory(FLOW, END, resent((300, 0, END, "timeout")))
     recorder = SimpleNamespace(layout=LAYOUT)
-    parts = way.told("transit", 600, row, recorder)["parts"]
+    parts = way.split("transit", 600, row, recorder)["parts"]
     assert [(part["kind"], part["time_ns"]) for part in parts] == [
         ("unknown from here", 400),
         ("lost", 200),
@@ -291,14 +291,14 @@ def test_what_was_lost_is_told_where_its_arrival_is_not_known():
     row = {"protocol": "tcp", "xmit_ns": 100, "arrive_ns": None, "ready_ns": 700}
     way = TcpHistory(FLOW, END, resent((300, 0, END, "timeout")))
     recorder = SimpleNamespace(layout=LAYOUT)
-    parts = way.told("receive_stack", 600, row, recorder)["parts"]
+    parts = way.split("receive_stack", 600, row, recorder)["parts"]
     assert [(part["kind"], part["time_ns"]) for part in parts] == [
         ("unknown from here", 400),
         ("lost", 200),
     ]
-    assert way.told("transit", 600, row, recorder) == {}
+    assert way.split("transit", 600, row, recorder) == {}
     row["arrive_ns"] = 690
-    assert way.told("receive_stack", 10, row, recorder) == {}
+    assert way.split("receive_stack", 10, row, recorder) == {}
 
 
 def test_the_conclusion_names_what_was_behind_or_no_single_cause():

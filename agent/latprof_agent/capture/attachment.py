@@ -46,7 +46,7 @@ MAPS_PASSED = {
 TRIAL_SECONDS = 1.0
 
 
-# Which variables of the probes tell that it is needed from now on.
+# Variables of the probes which show that a need has begun.
 SIGNS: dict[Need, tuple[str, ...]] = {
     UDP_SENDS: ("udp_sends",),
     QUEUES: ("queues_used", "udp_sends"),
@@ -258,7 +258,7 @@ class Attachment:
     def _packet_programs(self) -> set[str]:
         chosen = set().union(*(self._by_need.get(need, set()) for need in BY_FILTER))
         chosen |= self._by_need.get(LOSSES, set())  # rare, and no sample of them
-        chosen |= self._by_need.get(STORIES, set())  # what was before tells, too
+        chosen |= self._by_need.get(STORIES, set())  # they explain what came before
         chosen |= self._by_need.get(RENAMES, set())  # rare; a name stays until then
         return set(self.programs) - chosen - self._cgroup_programs - self._iterators
 

@@ -161,11 +161,11 @@ class ProbeCost:
     def by_program(self, seconds: float) -> tuple[dict[str, float], dict[str, float]]:
         """Runs, and seconds, of each program in so many seconds, by the samples.
 
-        Both only grow, as `seconds` does: what came since the last time is told by the
-        samples since then or, where there are none, by those before.
+        Both only grow, as `seconds` does: the increase since the last call is estimated
+        from the samples since then or, where there are none, from those before.
         """
-        self._published = told = self._published.until(seconds, self._sampled)
-        return told.runs, told.seconds
+        self._published = published = self._published.until(seconds, self._sampled)
+        return published.runs, published.seconds
 
     def _costs(self) -> dict[str, tuple[int, int]]:
         return {program: self._drain.cost(program) for program in self._programs}

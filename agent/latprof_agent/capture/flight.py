@@ -48,10 +48,10 @@ PAUSE_SECONDS = 0.1  # between two copies, at least
 COPYING_SHARE = 1 / 20  # of the time is spent on them at most
 MOST_BYTES = 64 << 20  # of all copies
 NEVER_NS = 1 << 62  # as a limit: copied is only what somebody wants
-# Of its time a message spends a third in one of its halves, or on its way, of which no
-# CPU here tells.
+# A message spends a third of its time in one of its halves, or in transit, which no CPU
+# of this host shows.
 SHARES = 3
-HELD_SHARE = 64  # of the limit: a socket that was held for less is not told of
+HELD_SHARE = 64  # of the limit: shorter holds of a socket are not reported
 SLEPT_SHARE, MOST_SLEPT_NS = 64, 1_000_000  # so are shorter sleeps' ends, as each costs
 WAKERS = 8  # processes of which it is noted where their functions are
 # Where slow is what others are not: as long as is not known how long they take, and the
@@ -73,7 +73,7 @@ SLOW_SPANS = {
 def span_of(
     records: NDArray[Any], firsts: tuple[str, ...], last: str
 ) -> tuple[Times, Times]:
-    """Return when what records tell of began and ended; 0: not known."""
+    """Return begin and end of what each record describes; 0: not known."""
     begin = np.zeros(len(records), "i8")
     for name in firsts:
         begin = np.where(begin > 0, begin, records[name].astype("i8"))

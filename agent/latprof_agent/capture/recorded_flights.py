@@ -1,8 +1,8 @@
 """What a recording keeps for stories: what CPUs did, and names that only its host knew.
 
 A run asks its flight recorder for few of the copies that it made, and for few names:
-what was asked, and the answer, goes into the recording. Whoever tells the stories again
-asks the same.
+each question and its answer go into the recording. Making the stories again asks the
+same questions.
 """
 
 from __future__ import annotations

@@ -8,10 +8,10 @@ import numpy as np
 from latprof_analysis.records.arrays import Records, as_bytes
 
 # Both halves of every message pass through the first two; a ring of them that fits
-# into a CPU's cache costs a ping-pong 0.5 us less than one of 16 MB. What a message's
-# addresses are passes through the next, for short connections as often: each tells of
-# itself at both ends and both ways, and of its device each way. Of a packet each device
-# below its first one tells.
+# into a CPU's cache costs a ping-pong 0.5 us less than one of 16 MB. The others are as
+# busy with short connections: each has records of its addresses at both ends in both
+# directions, and of its device in each direction; a packet has one for each device
+# below its first one.
 LARGE_RINGS = (
     *("sent_messages", "received_ranges"),
     *("flows", "path_devices", "lower_transmits"),
@@ -36,7 +36,7 @@ def large_ring_bytes(cpus: int) -> int:
 def bytes_of_ring(ring: str, large_bytes: int) -> int:
     """Bytes of one CPU's ring, where a large one has so many.
 
-    All grow with it, so that whoever is told of a full ring can make it larger.
+    All grow with it, so that a user who sees that a ring was full can enlarge it.
     """
     if ring in LARGE_RINGS:
         return large_bytes

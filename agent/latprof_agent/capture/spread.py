@@ -4,7 +4,7 @@ A window's rate stands for the pauses around it. How wrong that is, the differen
 between windows show: two that follow each other differ by as much as traffic does in
 such a time, whatever it does over hours.
 
-    variance of a pause of P seconds, told by a window of c seconds:
+    variance of a pause of P seconds, estimated from a window of c seconds:
         P (P + c) s2,   s2 = mean of (rate - rate of the window before)**2 / 2
 
 of the last windows; where they are few, s2 is known badly itself and is taken larger.

@@ -105,7 +105,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until a signal."""
-    # as SIGTERM: in an import it would be told as that import's failure
+    # as SIGTERM: in an import it would be reported as that import's failure
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if options.hash_password:
         return _hash_password()

@@ -26,8 +26,8 @@ _CPU = "1%", "819200%"
 _HOSTS = (
     "An IPv4 address, or a /64 of IPv6. With --secret-file they are off unless given."
 )
-# What the responder counts besides its work, as it is told where it came about.
-_TOLD = {
+# Counters of the responder that are shown where they are not 0.
+_SHOWN = {
     "corrupt": "requests that came changed",
     "rejected": "messages that no client sends",
     "unsent": "datagrams that the kernel did not take",
@@ -320,4 +320,4 @@ def _summary(done: Mapping[str, Any]) -> Iterator[str]:
         f"{counted(done['sessions'], 'session')}, "
         f"{given_duration(1e9 * done['seconds'])}"
     )
-    yield from (f"{what}: {done[key]}" for key, what in _TOLD.items() if done[key])
+    yield from (f"{what}: {done[key]}" for key, what in _SHOWN.items() if done[key])

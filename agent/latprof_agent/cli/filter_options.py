@@ -32,7 +32,7 @@ def add_filter_options(
             type=partial(_words, name),
             default=[],
             metavar=f"{kind.metavar},...",
-            help=f"{kind.told}",
+            help=f"{kind.help}",
         )
     group.add_argument(
         "--not",

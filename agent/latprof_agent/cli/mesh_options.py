@@ -70,16 +70,16 @@ def plan_of(options: argparse.Namespace) -> Any:
         "reply_bytes": options.reply,
         "warmup_rounds": options.warmup,
     }
-    told = {name: value for name, value in given.items() if value is not None}
+    values = {name: value for name, value in given.items() if value is not None}
     if options.reply == units.FULL:
-        told["reply_bytes"] = None
+        values["reply_bytes"] = None
     kind: Any = MeshPlan
     if options.to:
         from latprof_agent.workload.remote_mesh import RemoteMeshPlan
 
         kind = RemoteMeshPlan
         others = {"to": options.to, "secret_file": options.secret_file}
-        told |= {"hosts": 1 + len(options.to), **others}
+        values |= {"hosts": 1 + len(options.to), **others}
     plan = kind(
         protocol=protocol,
         poisson=options.poisson,
@@ -89,7 +89,7 @@ def plan_of(options: argparse.Namespace) -> Any:
         timeout_ns=options.timeout,
         seed=options.seed,
         find_knee=options.find_knee,
-        **told,
+        **values,
     )
     plan.check()
     return plan

@@ -125,9 +125,9 @@ def _some_of(names: tuple[str, ...], written: Any) -> Any:
     def convert(text: str) -> tuple[str, ...]:
         found = tuple(written(word.strip()) for word in text.split(","))
         if len(set(found)) < len(found) or not set(found) <= set(names):
-            told = ", ".join(names)
+            known = ", ".join(names)
             raise argparse.ArgumentTypeError(
-                f"must be some of {told}, each once, got {text!r}"
+                f"must be some of {known}, each once, got {text!r}"
             )
         return found
 

@@ -54,7 +54,7 @@ class Preset:
             yield name, [f"--{name}", str(number)]
 
 
-# CLEAR's sizes are told by their ends only: 18 and 65535 bytes; a step each 2 KiB.
+# CLEAR states only its least and largest size, 18 and 65535 bytes; steps are 2 KiB.
 _CLEAR_SIZES = (18, *range(2048, 65535, 2048), 65535)
 
 PRESETS = {
@@ -126,12 +126,12 @@ PRESETS = {
 
 def add_preset(group: Any, names: Sequence[str]) -> None:
     """Add the options that choose one of these."""
-    told = "; ".join(f"{name}: {PRESETS[name].repeats}" for name in names)
+    described = "; ".join(f"{name}: {PRESETS[name].repeats}" for name in names)
     group.add_argument(
         "--preset",
         choices=names,
         help="set options as a published experiment had them; what is given beside it "
-        f"wins. {told} (default: none)",
+        f"wins. {described} (default: none)",
     )
     group.add_argument(
         "--scale",

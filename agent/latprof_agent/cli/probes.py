@@ -78,5 +78,5 @@ def _limit(found: Capability) -> str:
 
 def _paragraph(found: Capability) -> str:
     source = f", from {found.source}" if found.source else ""
-    told = (found.quantity, found.state + source, _limit(found))
-    return ": ".join(filter(None, told))
+    parts = (found.quantity, found.state + source, _limit(found))
+    return ": ".join(filter(None, parts))

@@ -243,14 +243,14 @@ class Group:
             )
         return self._made
 
-    def add_argument(self, *words: str, **told: Any) -> None:
+    def add_argument(self, *words: str, **settings: Any) -> None:
         """Declare an option; without it its name has the default."""
-        name = told.get("dest") or words[-1].lstrip("-").replace("-", "_")
+        name = settings.get("dest") or words[-1].lstrip("-").replace("-", "_")
         if name in self._names:
-            self.make().add_argument(*words, **told)
+            self.make().add_argument(*words, **settings)
         else:
-            flag = False if told.get("action") == "store_true" else None
-            self._parser.set_defaults(**{name: told.get("default", flag)})
+            flag = False if settings.get("action") == "store_true" else None
+            self._parser.set_defaults(**{name: settings.get("default", flag)})
 
     def add_mutually_exclusive_group(self) -> Group:
         """Options of which one may be given."""

@@ -326,7 +326,7 @@ def _add_command(group: Any) -> None:
 
 
 def _add_ports(group: Any) -> None:
-    for name, told in (
+    for name, text in (
         (
             "--port",
             "of its sockets only those with one of these ports at either end "
@@ -341,7 +341,7 @@ def _add_ports(group: Any) -> None:
             type=units.ports,
             default=[],
             metavar="PORT,...",
-            help=told,
+            help=text,
         )
 
 

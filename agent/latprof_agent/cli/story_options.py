@@ -1,4 +1,4 @@
-"""From when on a message's story is told: a time, or the running p99.9."""
+"""The limit above which a message gets a story: a time, or the running p99.9."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def add_story_folder_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_story_option(parser: argparse.ArgumentParser) -> None:
-    """Let live traffic be told of with a flight recorder."""
+    """Add the option of stories of live traffic, by a flight recorder."""
     parser.add_argument(
         "--story",
         type=story_above,

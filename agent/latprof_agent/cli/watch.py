@@ -135,7 +135,7 @@ def _monitor(
 def watch(options: argparse.Namespace, make: Make) -> int:
     """Do it with what `make` makes, which measures."""
     interrupt = Interrupt()
-    with interrupt.caught():  # a signal in an import would be told as its failure
+    with interrupt.caught():  # in an import it would be that import's failure
         from latprof_agent.live.ending import ending_sentence
 
         last = _follow(options, make, interrupt)
@@ -159,7 +159,7 @@ def _follow(
         taker, asking = _output(options, watched, stack)
         producer = make(wanted, watched.grouping, _most(options), options.story)
         stack.callback(producer.close)
-        producer.notice = asking.tell
+        producer.notice = asking.show
         recording = _recording(options, producer)
         loop = Loop(
             producer,

@@ -20,10 +20,10 @@ GROUPINGS = ("service", "cgroup", "comm", _REMOTE, "interface", NONE)
 def grouping_of(names: Iterable[str], like: Grouping = DEFAULT) -> Grouping:
     """Make a grouping of what is named, or raise ArgumentTypeError.
 
-    Subnets that are not told how wide are those of `like`.
+    Subnets without a prefix length have that of `like`.
     """
     words = [name.strip() for name in names]
-    told = ",".join(words)
+    given = ",".join(words)
     by = tuple(_REMOTE if word.startswith(f"{_REMOTE}/") else word for word in words)
     for name in by:
         if name not in GROUPINGS:
@@ -32,12 +32,12 @@ def grouping_of(names: Iterable[str], like: Grouping = DEFAULT) -> Grouping:
             )
     if not 1 <= len(by) <= MOST_AT_ONCE:
         raise argparse.ArgumentTypeError(
-            f"must be one or {MOST_AT_ONCE} of {', '.join(GROUPINGS)}, got {told!r}"
+            f"must be one or {MOST_AT_ONCE} of {', '.join(GROUPINGS)}, got {given!r}"
         )
     if len(set(by)) < len(by):
-        raise argparse.ArgumentTypeError(f"must be different kinds, got {told!r}")
+        raise argparse.ArgumentTypeError(f"must be different kinds, got {given!r}")
     if NONE in by and len(by) > 1:
-        raise argparse.ArgumentTypeError(f"must be none or others, got {told!r}")
+        raise argparse.ArgumentTypeError(f"must be none or others, got {given!r}")
     prefixes = [_prefixes(word) for word in words if word.startswith(f"{_REMOTE}/")]
     return replace(like, by=by, **(prefixes[0] if prefixes else {}))
 

@@ -25,7 +25,7 @@ class Kind:
     """What a word may be about."""
 
     metavar: str
-    told: str  # for --help
+    help: str  # for --help
     field: str  # of Terms
     read: Callable[[str], Value] | None = None  # or it is ...
     find: Callable[[str], tuple[Path, ...]] | None = None  # ... an inode number

@@ -96,20 +96,20 @@ def find_uid(text: str) -> int:
         return pwd.getpwnam(text).pw_uid
     except KeyError:
         names = [user.pw_name for user in pwd.getpwall()]
-        told = nearest(text, names, "`getent passwd` lists all")
-    raise FilterError(f"there is no user {text!r}; {told}")
+        hint = nearest(text, names, "`getent passwd` lists all")
+    raise FilterError(f"there is no user {text!r}; {hint}")
 
 
 def find_cgroup(text: str) -> tuple[Path, ...]:
-    """A control group by its path, or as systemd and docker tell."""
+    """Find a control group by its path, or as systemd and docker write it."""
     mount = _cgroup_mount()
     for path in (Path(text), mount / text.lstrip("/")):
         found = path.resolve()
         if found.is_relative_to(mount) and found.is_dir():
             return (found,)
     groups = [str(p.relative_to(mount)) for p in _groups(mount)]
-    told = nearest(text.lstrip("/"), groups, "systemd-cgls lists all")
-    raise FilterError(f"there is no cgroup {text} below {mount}; {told}")
+    hint = nearest(text.lstrip("/"), groups, "systemd-cgls lists all")
+    raise FilterError(f"there is no cgroup {text} below {mount}; {hint}")
 
 
 def find_container(text: str) -> tuple[Path, ...]:
@@ -125,8 +125,8 @@ def find_container(text: str) -> tuple[Path, ...]:
     if text in found:  # whatever else begins with it
         return tuple(found[text])
     if not found:
-        told = nearest(text, known, "`docker ps`, `podman ps` or `crictl ps` lists all")
-        raise FilterError(f"no container {text} has a cgroup below {mount}; {told}")
+        hint = nearest(text, known, "`docker ps`, `podman ps` or `crictl ps` lists all")
+        raise FilterError(f"no container {text} has a cgroup below {mount}; {hint}")
     if len(found) > 1:
         listed = ", ".join(name[:12] for name in sorted(found)[:MOST_LISTED])
         more = f" and {n} more" if (n := len(found) - MOST_LISTED) > 0 else ""
@@ -174,8 +174,8 @@ def find_netns(text: str) -> tuple[Path, ...]:
                 return (path,)
     except FileNotFoundError as error:
         names = [p.name for p in netns.NETNS_DIRECTORY.glob("*")]
-        told = nearest(text, names, "`ip netns` lists those that have a name")
-        raise FilterError(f"there is no network namespace {text}; {told}") from error
+        hint = nearest(text, names, "`ip netns` lists those that have a name")
+        raise FilterError(f"there is no network namespace {text}; {hint}") from error
     except PermissionError as error:
         todo = remedy(error.errno, "")
         raise FilterError(f"cannot look at {path}: {error.strerror}; {todo}") from error
@@ -215,8 +215,8 @@ def find_interface(text: str) -> str:
     known = _interfaces()
     if text in known:
         return text
-    told = nearest(text, known, "`ip link` lists those of a namespace")
-    raise FilterError(f"no namespace has an interface {text}; {told}")
+    hint = nearest(text, known, "`ip link` lists those of a namespace")
+    raise FilterError(f"no namespace has an interface {text}; {hint}")
 
 
 def _interfaces() -> set[str]:

@@ -112,7 +112,7 @@ def become(user: User) -> Step:
 
 
 def _environment_of(user: User, environment: dict[str, str]) -> dict[str, str]:
-    """What `sudo -u` would set; what tells of the way to root is left out."""
+    """Make the environment of `sudo -u`, without what names the caller."""
     kept = {
         name: value
         for name, value in environment.items()

@@ -96,7 +96,7 @@ class LinkEmulator:
         return line.decode()
 
     def _failure(self, why: str) -> LabError:
-        """End it if it has not; tell by its own words, by `why`, or by its status."""
+        """End it, and give its own message, else `why`, else its exit status."""
         if not why:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_ANSWER_S)  # its output is closed: it ends

@@ -305,7 +305,7 @@ class Lab:
     def counters(self) -> dict[str, Any]:
         """Count packets: on the way, and at interfaces and qdiscs of all hosts.
 
-        The "ports" of the middle are told by the host that each leads to; the
+        The "ports" of the middle are named by the host that each leads to; the
         emulator's "h0 up" is from that host to the middle. Raises LabError where
         the link has ended, or stands still.
         """

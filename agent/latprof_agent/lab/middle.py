@@ -23,7 +23,7 @@ from latprof_agent.lab.netlink import connect, netlink_error
 _BRIDGE = "br0"
 _SILENT_BRIDGE = {"br_stp_state": 0, "br_forward_delay": 0, "br_mcast_snooping": 0}
 # Where each host is stands in the table of the bridge: nothing is learnt or flooded.
-_TOLD_PORT = {"learning": 0, "unicast_flood": 0, "mcast_flood": 0, "bcast_flood": 0}
+_STATIC_PORT = {"learning": 0, "unicast_flood": 0, "mcast_flood": 0, "bcast_flood": 0}
 _NUD_NOARP = 0x40
 _NTF_MASTER = 0x04
 _SYSCTL = Path("/proc/sys/net")
@@ -44,13 +44,13 @@ def make_bridge() -> None:
 
 
 def join_bridge(hosts: Sequence[Host], mtu_bytes: int) -> None:
-    """Make the ports, which are there, the bridge's, and tell it who is where."""
+    """Attach the ports to the bridge, and fill its table with the hosts' MACs."""
     with connect() as ip:
         bridge = interface.index_of(ip, _BRIDGE)
         for host in hosts:
             port = interface.index_of(ip, host.name)
             ip.link("set", index=port, mtu=mtu_bytes, master=bridge)
-            ip.brport("set", index=port, **_TOLD_PORT)
+            ip.brport("set", index=port, **_STATIC_PORT)
             ip.link("set", index=port, state="up")
             there = {"lladdr": host.mac, "state": _NUD_NOARP, "flags": _NTF_MASTER}
             ip.fdb("add", ifindex=port, **there)
@@ -64,7 +64,7 @@ def join_router(hosts: Sequence[Host], mtu_bytes: int) -> None:
     with connect() as ip:
         ports = {host: interface.index_of(ip, host.name) for host in hosts}
         for port in ports.values():
-            # Else the port would tell its link which groups a router is in.
+            # Else the port would report multicast groups on its link.
             interface.keep_silent(ip, port)
         if interface.has_ipv6(mtu_bytes):
             (_SYSCTL / "ipv6/conf/all/forwarding").write_text("1")

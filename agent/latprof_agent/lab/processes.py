@@ -26,7 +26,7 @@ class ProcessId:
 
     @classmethod
     def of(cls, pid: int, proc: Path = PROC) -> ProcessId | None:
-        """Identify a live process, or tell with None that there is none."""
+        """Identify a live process; None: there is none."""
         fields = stat_fields(pid, proc)
         if not fields or fields[0] in "ZX":
             return None

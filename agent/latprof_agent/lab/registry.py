@@ -48,7 +48,7 @@ def cgroup_of(lab_id: str) -> str:
 
 
 def _content(names: Iterable[str]) -> Content:
-    """What may be there of a lab that has told nothing but these names."""
+    """Describe a lab of which only these names are known."""
     return {
         "namespaces": [{"name": name, "inode": None} for name in names],
         "processes": [],

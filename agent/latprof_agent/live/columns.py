@@ -42,12 +42,12 @@ class Column:
         return fitting if self.to_left else fitting.strip().rjust(self.width)
 
 
-def told(ns: float | None) -> str:
+def quantile_text(ns: float | None) -> str:
     """Write a quantile in ns; of what is in the first bucket only that is known.
 
     Examples
     --------
-    >>> told(32.0), told(1_500.0), told(None)
+    >>> quantile_text(32.0), quantile_text(1_500.0), quantile_text(None)
     ('<64ns', '1.5us', '-')
     """
     first = float(edges_ns()[1])
@@ -95,10 +95,10 @@ def _bits(row: Row, _glyphs: Glyphs) -> str:
 
 
 def pair(figure: Figure | None) -> str:
-    """Write p50/p99, a dash for what too few values tell."""
+    """Write p50/p99, a dash where values are too few."""
     if figure is None:
         return NOT_ENOUGH
-    p50, p99 = (told(figure.quantile(name)) for name in ("p50", "p99"))
+    p50, p99 = (quantile_text(figure.quantile(name)) for name in ("p50", "p99"))
     return f"{p50}/{p99}" if p50 != NOT_ENOUGH else f"{NOT_ENOUGH} n={figure.n}"
 
 
@@ -110,7 +110,7 @@ def worst(row: Row) -> str:
     for percentile in ("p99", "p90", "p50"):
         if (value := figure.quantile(percentile)) is not None:
             which = "" if percentile == "p99" else f"{percentile[1:]}:"
-            return f"{name} {which}{told(value)}"
+            return f"{name} {which}{quantile_text(value)}"
     return f"{name} n={figure.n}"
 
 
@@ -118,7 +118,7 @@ def _network_rtt(row: Row, _glyphs: Glyphs) -> str:
     source, figure = row.network_rtt
     if source is None or figure is None:
         return NOT_ENOUGH
-    return f"{told(figure.quantile('p50'))} {rtt_source(source)[0]}"
+    return f"{quantile_text(figure.quantile('p50'))} {rtt_source(source)[0]}"
 
 
 def lost(row: Row) -> str:

@@ -40,7 +40,7 @@ class Documents:
     """A `WindowSink` that prints a document for each interval, of all groups."""
 
     def begin(self, watched: Watched) -> None:
-        """Nothing to forget: each document tells its own interval."""
+        """Nothing to forget: each document has its own interval."""
 
     def take(self, window: Window) -> None:
         """Print it."""

@@ -1,4 +1,4 @@
-"""What a watch tells in one line when it is over."""
+"""The line that sums up a watch when it is over."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def ending_sentence(window: Window) -> str:
         "packets dropped": sum(row.dropped for row in rows),
         "retransmitted segments": sum(row.resent for row in rows),
     }
-    told = f"watched {given_duration(1e9 * own.seconds)}: {plural(len(rows), 'group')}"
+    text = f"watched {given_duration(1e9 * own.seconds)}: {plural(len(rows), 'group')}"
     if any(row.totals.error_of_all() > HOLDS for row in rows):
         share = percent(own.coverage_ratio)
-        told += f", scaled from {share} of the time"
+        text += f", scaled from {share} of the time"
         total = {what: _held(n, what, rows) for what, n in total.items()}
-    told += f", {counts(total)}" if counts(total) else ""
+    text += f", {counts(total)}" if counts(total) else ""
     if rows and rows[0].hurt > 0:
-        told += f"; most hurt: {rows[0].name} ({_why(rows[0])})"
-    return f"{told}; agent {percent(own.agent_cpu_share)} of a CPU"
+        text += f"; most hurt: {rows[0].name} ({_why(rows[0])})"
+    return f"{text}; agent {percent(own.agent_cpu_share)} of a CPU"
 
 
 def _held(n: int, what: str, rows: list[Row]) -> int:

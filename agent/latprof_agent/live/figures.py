@@ -83,8 +83,8 @@ def figures_of(totals: Totals) -> Figures:
 def _of_histograms(histograms: list[CoarseHistogram]) -> list[Figure]:
     counts = np.stack([h.counts for h in histograms])
     measured = counts.sum(axis=1) - np.array([h.unmeasured for h in histograms])
-    told = quantiles(counts, FRACTIONS, measured)
-    slow = _slow_ns(counts, told[:, 0]).tolist()
+    values = quantiles(counts, FRACTIONS, measured)
+    slow = _slow_ns(counts, values[:, 0]).tolist()
     shapes = np.add.reduceat(counts, _STARTS, axis=1)
     totals = counts.sum(axis=1).tolist()
     return [
@@ -98,7 +98,7 @@ def _of_histograms(histograms: list[CoarseHistogram]) -> list[Figure]:
             shape,
         )
         for histogram, n, row, slow_ns, shape in zip(
-            histograms, totals, told.tolist(), slow, shapes, strict=True
+            histograms, totals, values.tolist(), slow, shapes, strict=True
         )
     ]
 

@@ -38,7 +38,7 @@ def histogram_rows(found: Histograms, begin_ns: int, end_ns: int) -> HistogramRo
     first = (np.cumsum(lengths) - lengths)[there]
 
     def whole(of: Callable[[CoarseHistogram], int]) -> Ints:
-        """What is of a whole histogram, which its lowest bucket tells."""
+        """Put values of a whole histogram into the row of its lowest bucket."""
         values = np.full(len(bucket), BLANK)
         values[first] = np.array([of(h) for h in found.values()], np.int64)[there]
         return values

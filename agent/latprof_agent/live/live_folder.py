@@ -125,13 +125,13 @@ class LiveFolder(Sink):
     def finish(
         self,
         totals: Totals,
-        told: dict[str, Any] | None = None,
+        more: dict[str, Any] | None = None,
         failure: BaseException | None = None,
     ) -> dict[str, Any]:
         """Write what is left, and the documents; returns summary.json.
 
-        `totals` are of the whole time, whose last window came before. `told` is what
-        else summary.json is to tell, `failure` what ended it, if something did.
+        `totals` are of the whole time, whose last window came before. `more` goes
+        into summary.json, too; `failure` is what ended it, if something did.
         """
         try:
             self._write_histograms(totals)
@@ -142,7 +142,7 @@ class LiveFolder(Sink):
             cost = self._cost.as_dict()
             if self._keeps:
                 self._keeps.end(totals, run=run, cost=cost)
-            return self.write(run, totals, told or {}, cost)
+            return self.write(run, totals, more or {}, cost)
         finally:
             self.close()
 
@@ -150,12 +150,12 @@ class LiveFolder(Sink):
         self,
         run: dict[str, Any],
         totals: Totals,
-        told: dict[str, Any],
+        more: dict[str, Any],
         cost: dict[str, Any],
         warnings: Sequence[str] = (),
     ) -> dict[str, Any]:
         """Write the documents of a run that is over; return summary.json."""
-        summary = self._summary(run, totals, cost) | told
+        summary = self._summary(run, totals, cost) | more
         summary["warnings"] += warnings
         self._folder.write_json("run.json", run)
         self._folder.write_json("summary.json", summary)

@@ -38,8 +38,8 @@ class Input(Protocol):
     def wait(self, seconds: float) -> list[tuple[Order, str]]:
         """Wait so long, or until something was asked for; with its text."""
 
-    def tell(self, text: str) -> None:
-        """Say what became of it."""
+    def show(self, text: str) -> None:
+        """Show a message, as what an order did."""
 
 
 class NoInput:
@@ -50,7 +50,7 @@ class NoInput:
         time.sleep(seconds)
         return []
 
-    def tell(self, text: str) -> None:
+    def show(self, text: str) -> None:
         """On stderr, beside what is printed."""
         say_error(text)
 
@@ -127,7 +127,7 @@ class Loop:
     def _take_measured(self) -> None:
         """Take what there is; an interval that the budget left out goes on.
 
-        One in which nothing came is told, though: that, too, was measured.
+        One in which nothing came is shown, though: that, too, was measured.
         """
         now = self._producer.totals()
         if now.own.covered_seconds != self._before.own.covered_seconds:
@@ -148,10 +148,10 @@ class Loop:
             Order.ZERO: self._zeroed,
         }
         try:
-            told = obeyed[order](text)
+            answer = obeyed[order](text)
         except LatprofError as error:
-            told = str(error)
-        self._asking.tell(told)
+            answer = str(error)
+        self._asking.show(answer)
 
     def _end(self, _text: str) -> str:
         self._quit = True
@@ -165,7 +165,7 @@ class Loop:
 
     def _group(self, text: str) -> str:
         grouping = self._read_grouping(text, self.watched.grouping)
-        self._asking.tell(f"grouping by {', '.join(grouping.by)}: a moment")
+        self._asking.show(f"grouping by {', '.join(grouping.by)}: a moment")
         self._producer.group_by(grouping)
         self._begin(replace(self.watched, grouping=grouping))
         return f"grouped by {', '.join(grouping.by)}"

@@ -29,7 +29,7 @@ ALL = (*EXCHANGE, *HANDSHAKE, *NETWORK_RTT, *PATH)
 
 _RTT = "rtt_"
 _RANGE = "range_"
-_TOLD = {
+_NAMES = {
     Quantity.RESPONSE: "response time",
     Quantity.SERVER: "server time",
     Quantity.TLS_HANDSHAKE: "TLS handshake",
@@ -65,7 +65,7 @@ def quantity_name(quantity: Quantity) -> str:
     """
     if is_of_ranges(quantity):
         return f"{stage_name(quantity)}, of readable ranges"
-    return _TOLD.get(quantity, quantity.value)
+    return _NAMES.get(quantity, quantity.value)
 
 
 def stage_name(quantity: Quantity) -> str:

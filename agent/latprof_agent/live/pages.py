@@ -34,7 +34,7 @@ from latprof_agent.live.columns import (
     estimated,
     fitting,
     held,
-    told,
+    quantile_text,
     with_whole_losses,
 )
 from latprof_agent.live.figures import NAMES
@@ -330,11 +330,11 @@ def _group_sentences(row: Row) -> Iterable[str]:
     again = counts(dict(row.totals.retransmits))
     late = counts(dict(row.totals.arrivals))
     if again or late:
-        told = (
+        parts = (
             f"sent again: {again}" if again else "",
             f"arrived: {late}" if late else "",
         )
-        yield f" {'; '.join(filter(None, told))}"
+        yield f" {'; '.join(filter(None, parts))}"
     for quantity, fit in row.fits.items():
         yield f" {_fit_sentence(quantity, fit)}"
 
@@ -368,7 +368,7 @@ def _figure_lines(row: Row | None, chosen: Chosen, room: int, g: Glyphs) -> list
     for i, quantity in enumerate(there[first : first + count], first):
         assert row
         figure = row.figures[quantity]
-        quantiles = "".join(f"{told(q):>8}" for q in figure.quantiles_ns)
+        quantiles = "".join(f"{quantile_text(q):>8}" for q in figure.quantiles_ns)
         name = stage_name(quantity) + (OF_RANGES if is_of_ranges(quantity) else "")
         text = (
             f"{name:{_STAGE_WIDTH}}{quantiles}{figure.n:>9}  {g.sparked(figure.shape)}"
@@ -414,10 +414,10 @@ def _story(
     now_ns = shown.window.interval.t_ns
     head, stages = exemplar_lines(chosen.exemplar, now_ns)
     story = shown.story_of(chosen.exemplar)
-    told = list(story_lines(story)) if story else [_no_story(shown.window, chosen)]
+    found = list(story_lines(story)) if story else [_no_story(shown.window, chosen)]
     lines = [
         part
-        for line in told
+        for line in found
         for part in wrap(
             printable(line),
             width - 1,

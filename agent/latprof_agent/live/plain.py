@@ -24,8 +24,8 @@ class Blocks:
     def __init__(self, *, legend: bool = False) -> None:
         """`legend`: behind the first one stands what its words mean."""
         self._legend = legend
-        told = sys.stdout.isatty() or "COLUMNS" in os.environ
-        self._terminal = Terminal(width=None if told else PIPE_COLUMNS)
+        width_known = sys.stdout.isatty() or "COLUMNS" in os.environ
+        self._terminal = Terminal(width=None if width_known else PIPE_COLUMNS)
         self._glyphs = glyphs_for(sys.stdout.encoding)
 
     def begin(self, watched: Watched) -> None:
@@ -38,8 +38,10 @@ class Blocks:
         width = self._terminal.width
         lines = block(window, rows, width, self._glyphs)
         if self._legend and rows:
-            told = (wrap(f" {line}", width, subsequent_indent="   ") for line in LEGEND)
-            lines += [*(Text(line, "dim") for part in told for line in part), Text()]
+            legend = (
+                wrap(f" {line}", width, subsequent_indent="   ") for line in LEGEND
+            )
+            lines += [*(Text(line, "dim") for part in legend for line in part), Text()]
             self._legend = False
         for line in lines:
             line.rstrip()

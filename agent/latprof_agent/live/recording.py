@@ -44,11 +44,11 @@ class Recording:
         source.sinks.append(folder)
 
     def begin(self, watched: Watched) -> None:
-        """Say what is watched; of several filters the first is told."""
+        """Write what is watched; of several filters the first."""
         if not self.begun:
-            told = watched.filter or "all traffic"
+            which = watched.filter or "all traffic"
             by = watched.grouping.by
-            self._folder.start(Description(told, by, self._arguments))
+            self._folder.start(Description(which, by, self._arguments))
         self.begun = True
 
     def take(self, window: Window) -> None:
@@ -64,11 +64,11 @@ class Recording:
 
     def finish(self, totals: Totals, failure: BaseException | None) -> None:
         """Write what is left, and the documents; `totals` are of the whole time."""
-        told: dict[str, Any] = {}
+        more: dict[str, Any] = {}
         if self._last:
             self._folder.add_window(totals.since(self._last.now), totals)
-            told = figures(totals)
-        self._folder.finish(totals, told, failure)
+            more = figures(totals)
+        self._folder.finish(totals, more, failure)
 
 
 def figures(totals: Totals) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class LiveView:
         if not self._chosen.paused:
             self._draw()
 
-    def tell(self, text: str) -> None:
+    def show(self, text: str) -> None:
         """Show a message until the next key."""
         self._choose(replace(self._chosen, message=text))
 

@@ -1,4 +1,4 @@
-"""Slow messages and exchanges, as the probes told them: few, with their stages."""
+"""Slow messages and exchanges that the probes reported: few, with their stages."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _longest(stages: dict[str, int]) -> Quantity:
 
 
 def _stages(record: Any, side: str) -> dict[str, int]:
-    """Times of a half, which tells nothing of when its message was made."""
+    """Times of a half, which does not have when its message was made."""
     return {
         stage.name: _between(record, f"{stage.since}_ns", f"{stage.until}_ns")
         for stage in MODEL[1:]

@@ -45,7 +45,7 @@ Memory = Callable[[], tuple[int, int]]  # bytes of the host, and of them availab
 class GroupRoom:
     """Gives out numbers of groups.
 
-    `taken` tells how many the kernel has taken in all, and how often there was none.
+    `taken` counts those that the kernel has taken in all, and how often none was left.
     """
 
     def __init__(

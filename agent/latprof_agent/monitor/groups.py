@@ -1,4 +1,4 @@
-"""What the numbers of groups stand for: names of what the kernel told them apart by."""
+"""Names of groups by their numbers, from the keys by which the kernel groups."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ SLOW_SHARE = 0.999
 # The share is that of what came in about so many rounds.
 ROUNDS_KEPT = 6
 ROUND_SECONDS = 10.0
-# In each round a group may tell of so many.
+# Slow records that a group may make in each round.
 TOKENS = 8
 # So many buckets are one here.
 _TOGETHER = 8
@@ -74,7 +74,7 @@ class Limits:
         self._values.append(values)
 
     def _are_busy(self, values: Floats) -> NDArray[np.bool_]:
-        """Of groups, by number: whether the slowest of so many can be told at all.
+        """Of groups, by number: whether they have values enough for the share.
 
         Of all others nothing more is looked at: a host may have thousands.
         """
@@ -144,7 +144,7 @@ class Limits:
         return [self.layout.quantities[name] for name in named]
 
     def _give(self, number: int, limits: Mapping[str, float]) -> None:
-        """Let a group tell of so many that are slower."""
+        """Let a group make TOKENS records of what is slower than these limits."""
         limit = np.zeros((), self.layout.group_limit)
         for name, limit_ns in limits.items():
             limit[name] = limit_ns

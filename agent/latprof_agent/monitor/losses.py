@@ -38,15 +38,15 @@ EARLY, DUPLICATE = "early", "duplicate"
 UNREAD = "unread"
 REFUSED = "refused"
 UNSEEN = "unseen"
-# By then a peer has told what it had got twice: several RTTs, and timers.
+# By then a peer has reported its duplicates: several RTTs, and timers.
 SETTLED_SECONDS = 3.0
 
 
 class Losses:
     """Reads the probes' tables; everything counts from the start.
 
-    What TCP sent again, what died on this host and what the peer had got twice tell
-    how many segments were lost on the way (`transit`). That is never too many where
+    Segments lost on the way (`transit`) are those that TCP sent again, less those that
+    this host dropped and those that the peer got twice. That is never too many where
     the peer reports duplicates (SACK, RFC 2883; others are left out), and waits
     SETTLED_SECONDS for its report. Handshakes are left out: a listener may refuse.
     """

@@ -69,7 +69,7 @@ FRESH_SECONDS = 0.9  # where the state is asked for
 COUNTED = tuple(Counted)
 # An exchange is over when its client has read nothing more for so long.
 IDLE_NS = 1_000_000_000
-# It tells when nothing could be traced, which counts of histograms do not use.
+# Its times without tracing are not used by counts of histograms.
 UNUSED = REPLACED | NOT_LIVE | {"untraced time"}
 
 
@@ -106,8 +106,8 @@ class Monitor:
         """Nothing is loaded yet.
 
         `max_overhead`: CPUs' worth of time, of probes and agent. `slow_ns`:
-        what takes longer is told as an exemplar; 0: the slowest of each group.
-        `stories`: with a flight recorder, which tells why.
+        what takes longer becomes an exemplar; 0: the slowest of each group.
+        `stories`: with a flight recorder, which shows why.
         `switch_on` switches on the kernel's statistics of programs, as only root may,
         until the descriptor that it gives is closed; raises OSError.
         """
@@ -143,7 +143,7 @@ class Monitor:
             self._table,
             RING_BYTES,
             self.grouping,
-            # the recorder does not look for slow ones by itself: the probes tell
+            # the recorder does not look for slow ones by itself: the probes report them
             story_ns=NEVER_NS if self._with_stories else None,
         )
         self._capture.cost.switch_on = self._switch_on

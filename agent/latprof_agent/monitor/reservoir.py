@@ -29,7 +29,7 @@ from latprof_analysis.stages import BLANK, STAGES
 from numpy.typing import NDArray
 
 DELAYS = (*STAGES[1:], WHOLE, DEVICE)  # when it was made no probe sees
-# Half of what is kept is of the last 83 s; a slower link is told of in 5 minutes.
+# Half of what is kept is of the last 83 s; a slower link shows within 5 minutes.
 DECAY_NS = 120_000_000_000
 FORGOTTEN_NS = 8 * DECAY_NS
 MOST_OF_A_CELL = 64

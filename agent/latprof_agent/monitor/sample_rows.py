@@ -56,7 +56,7 @@ class SampleRows:
         return self._rows(self.joiner.feed(batch | chosen, drained_ns))
 
     def exchanges(self, batch: Batch) -> Exchanged | None:
-        """Take in turns; return the exchanges that both ends have told of."""
+        """Take in turns; return the exchanges that both ends have reported."""
         exchanged = self._turns.add(self._chosen(batch["turns"]))
         return exchanged if len(exchanged.client) else None
 

@@ -99,7 +99,7 @@ class Sampled:
             return
         rows, both = found.rows, found.both_ends
         flow = rows.retransmit_range[0]
-        # who has one half alone tells nothing of the way between
+        # one half alone does not show the way between
         sent = np.where(both, self._flows.of_senders(flow), NO_GROUP)
         received = np.where(both, self._flows.of_receivers(flow), NO_GROUP)
         self.samples.add(rows, sent, received)

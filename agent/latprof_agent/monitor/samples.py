@@ -1,4 +1,4 @@
-"""What sampled messages tell that one end alone cannot: whole delays, and fits.
+"""Whole delays and fits of sampled messages, which need both ends.
 
 A message counts for the group of its sender's end as sent, and for that of its
 reader's as received. Histograms of transit and of the whole way grow; for the fits a
@@ -61,7 +61,7 @@ class Samples:
     """
 
     def __init__(self, cpu_ns: Callable[[], int] = time.process_time_ns) -> None:
-        """Begin with nothing; `cpu_ns` tells what this process has used."""
+        """Begin with nothing; `cpu_ns` gives the CPU time of this process."""
         self._waiting: list[tuple[Messages, Ints, Ints]] = []
         self._waiting_rows = 0
         self._histograms: defaultdict[tuple[int, Quantity], CoarseHistogram]

@@ -20,7 +20,7 @@ from latprof_analysis.records.turn import FOREVER, Turn, no_turns
 from latprof_analysis.stages import BLANK, EXCHANGE
 from numpy.typing import NDArray
 
-# The server tells when its reply leaves, the client when it asks again or closes.
+# A server reports a turn when its reply leaves, a client when it asks again or closes.
 KEPT = 1 << 13
 
 Ints = NDArray[np.int64]
@@ -28,7 +28,7 @@ Ints = NDArray[np.int64]
 
 @dataclass
 class Exchanged:
-    """Exchanges that both ends have told of, one row each."""
+    """Exchanges that both ends have reported, one row each."""
 
     client: NDArray[Any]
     server: NDArray[Any]
@@ -84,7 +84,7 @@ class Turns:
         self._waiting = np.empty(0, dtype)
 
     def add(self, records: NDArray[Any]) -> Exchanged:
-        """Take records in; return what is told of by both ends now."""
+        """Take records in; return what both ends have reported now."""
         waiting = stacked(self._waiting, records)
         is_server = waiting["role"] == self._server_role
         clients, servers = waiting[~is_server], waiting[is_server]

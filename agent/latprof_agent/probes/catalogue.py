@@ -332,12 +332,12 @@ def missing_hook(way: Way) -> str:
     if way.kind == CGROUP:
         return "" if cgroup2_mount() else "cgroup v2 is not mounted"
     if way.kind == CLOCK:
-        return ""  # software has it everywhere; who may use it tells the load
+        return ""  # software has it everywhere; a load shows who may use it
     for hook in way.hooks:
         known = ("struct", f"bpf_iter__{hook}") if way.kind == ITERATOR else None
         if not _drain.kernel_has(*(known or (way.kind, hook)), way.arguments):
-            told = f" with {way.arguments} arguments" if way.arguments else ""
-            return f"kernel has no {way.kind} {hook}{told}"
+            arguments = f" with {way.arguments} arguments" if way.arguments else ""
+            return f"kernel has no {way.kind} {hook}{arguments}"
     return ""
 
 
@@ -446,7 +446,7 @@ def capabilities(
 ) -> list[Capability]:
     """Ask the running kernel for every quantity of these protocols.
 
-    It has the hooks; whether it takes the programs, the load will tell. Raises
+    It has the hooks; the load will show whether it takes the programs. Raises
     CaptureError where the kernel has no BTF at all.
     """
     return _ask(protocols, table, needs, {})
@@ -478,8 +478,8 @@ def require_both_halves(
 ) -> None:
     """Raise CaptureError where no message could be seen to leave and to come.
 
-    Or where the sockets that a filter with these needs asks for cannot be told from
-    others.
+    Or where the sockets that a filter with these needs asks for cannot be
+    distinguished from others.
     """
     lacks = [c for c in found if c.state == "unavailable"]
     for what, missing in (

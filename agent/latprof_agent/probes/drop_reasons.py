@@ -71,7 +71,7 @@ HARMLESS = frozenset(
     }
 )
 
-# Where it happened, where the reason tells.
+# Places of drops, by the reasons that imply one.
 QDISC = frozenset(
     {
         "QDISC_DROP",

@@ -22,7 +22,7 @@ def _traced(programs: str, hooks: str, arguments: int = 0) -> Way:
 
 ACCEPT = "accept of connections (tcp)"
 DEATHS = "where a lost segment died (tcp)"
-# Live stories are of what one end saw, which these do not tell of.
+# Live stories are of what one end saw, which does not include these.
 NOT_LIVE = frozenset({ACCEPT, DEATHS})
 FLIGHT_PROBES = (
     Probe(

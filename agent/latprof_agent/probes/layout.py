@@ -126,7 +126,7 @@ def layout_of(path: Path = OBJECT) -> Layout:
 
 
 def _pointed_at(types: btf.Btf, suffix: str) -> dict[str, np.dtype[Any]]:
-    """Records by the name of their ring, told by pointers that are named after it."""
+    """Records by the name of their ring, from pointers that are named after it."""
     found = {}
     for candidate in types.types:
         if candidate.kind == btf.VAR and candidate.name.endswith(suffix):

@@ -37,8 +37,8 @@ class Refusal:
 def first_line(error: OSError) -> str:
     """Return the first line of libbpf's reason, or the system's words."""
     lines = (error.strerror or "").strip().splitlines()
-    telling = [line for line in lines if "Retrying" not in line]
-    return telling[0] if telling else os.strerror(error.errno or 0)
+    reasons = [line for line in lines if "Retrying" not in line]
+    return reasons[0] if reasons else os.strerror(error.errno or 0)
 
 
 def _verifiers_words(log: str) -> str:

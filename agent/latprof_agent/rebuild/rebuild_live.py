@@ -89,10 +89,10 @@ class _Replay:
         if self._totals and not self._end:
             run["workload"]["runs"] = [{"seconds": self._totals.own.seconds}]
         totals = replace(self._totals or Totals(), capabilities=run["capabilities"])
-        told: dict[str, Any] = figures(totals) if self._totals else {}
+        more: dict[str, Any] = figures(totals) if self._totals else {}
         is_whole = self._end and not self._recording.cut_off
         warnings = [] if is_whole else [BREAKS_OFF]
-        return self._folder.write(run, totals, told, end.get("cost", {}), warnings)
+        return self._folder.write(run, totals, more, end.get("cost", {}), warnings)
 
 
 def rebuild_live(

@@ -283,7 +283,7 @@ def _write(
     folder.write_json("run.json", description)
     folder.write_json("summary.json", summary)
     if replay.stories:
-        folder.write_json("stories.json", replay.stories.told(), NAMES_MODE)
+        folder.write_json("stories.json", replay.stories.document(), NAMES_MODE)
     _copy_others(recording.path.parent, folder)
     return Rebuilt(folder.path, summary)
 

@@ -128,7 +128,7 @@ class Service:
         thread = ServerThread(self._server)
         thread.start()
         self._states.ready = True
-        self._manager.tell(READY)
+        self._manager.notify(READY)
         self._say(ready)
         try:
             while not self._ending:
@@ -139,7 +139,7 @@ class Service:
                 self._read_again()
                 self._wake.wait(self._monitor.step_seconds)
         finally:
-            self._manager.tell(STOPPING)
+            self._manager.notify(STOPPING)
             thread.stop()
 
     def _keep(self, story: Story, document: dict[str, Any]) -> None:
@@ -162,7 +162,7 @@ class Service:
         """Take over what was read apart: a file may keep its reader waiting."""
         if self._reload_asked and not self._reading:
             self._reload_asked = False
-            self._manager.tell(reloading())
+            self._manager.notify(reloading())
             self._reading = Apart("reading it", _READ_SECONDS, self._read)
         if not self._reading or not self._reading.is_over:
             return
@@ -183,7 +183,7 @@ class Service:
                 self._monitor.group_by(later.by)
             for name in waiting:
                 self._say(f"{name} changes with the next start")
-        self._manager.tell(READY)
+        self._manager.notify(READY)
 
     def _read(self) -> _Read:
         """What may change, and what waits for the next start; raises LatprofError."""

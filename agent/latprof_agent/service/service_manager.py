@@ -32,7 +32,7 @@ class ServiceManager:
         self._watchdog_seconds = asked / 2e6  # twice as often as it is asked for
         self._watched = 0.0
 
-    def tell(self, state: str) -> None:
+    def notify(self, state: str) -> None:
         """Send it; if it does not listen any more, that is its own doing."""
         if self._socket:
             try:
@@ -45,4 +45,4 @@ class ServiceManager:
         now = time.monotonic()
         if self._watchdog_seconds and now > self._watched + self._watchdog_seconds:
             self._watched = now
-            self.tell(WATCHDOG)
+            self.notify(WATCHDOG)

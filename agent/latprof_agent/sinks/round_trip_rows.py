@@ -40,7 +40,7 @@ class RoundTrips:
         return len(self.numbers["sequence"])
 
     def take(self, at: NDArray[np.intp]) -> RoundTrips:
-        """Some of the rows; how many are corrupt is told of all only."""
+        """Take some of the rows; corrupt ones are counted of all rows only."""
         numbers = {name: values[at] for name, values in self.numbers.items()}
         texts = {name: (of[at], words) for name, (of, words) in self.texts.items()}
         return RoundTrips(self.protocol, numbers, 0, texts, self.phase)

@@ -44,7 +44,7 @@ TABLES = {
 RESERVED_BYTES = 1 << 18
 # Of files: stories name functions of others' programs.
 TABLE_MODE, NAMES_MODE = 0o644, 0o640
-# Of these the generator tells where its log cannot grow.
+# Errors of the generator where its log cannot grow.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -72,7 +72,7 @@ class RunFolder:
     ) -> None:
         """Make `path`, or else one in runs/ of this name, or of date and time.
 
-        It and all in it is given to `user`, who is the calling one unless told;
+        It and all in it is given to `user`, by default the calling one;
         `option` is the one that names the folder.
         """
         self._user = user or calling_user()
@@ -100,7 +100,7 @@ class RunFolder:
         return self._failed
 
     def remove(self) -> None:
-        """Leave no folder in which nothing is told; instead of `close`."""
+        """Remove a folder without results; instead of `close`."""
         self.discard()
         self.close()
 

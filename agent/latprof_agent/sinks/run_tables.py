@@ -49,8 +49,8 @@ class RunTables(Sink):
         """Write those that were sent until then, and what waits for nothing."""
         old_ns = time.monotonic_ns() - HOLD_NS
         while self._held:
-            told_ns, trips = self._held[0]
-            if told_ns > old_ns and trips.numbers["sent_ns"].max() > sent_ns:
+            taken_ns, trips = self._held[0]
+            if taken_ns > old_ns and trips.numbers["sent_ns"].max() > sent_ns:
                 break
             self._folder.add_round_trips(self._held.popleft()[1])
 

@@ -15,9 +15,9 @@ from latprof_analysis.records.message_rows import WARMUP, Ints, Messages
 # Shorter, or of fewer messages, is no news.
 LEAST_NS = 5_000_000
 LEAST_MESSAGES = 5
-# As many are kept at a time, and in the end told.
+# As many are kept at a time, and reported in the end.
 MOST = 64
-TOLD = 5
+REPORTED = 5
 
 
 @dataclass
@@ -99,5 +99,5 @@ class Stalls:
         """Return the longest first; `after_ns` counts from the first message."""
         return [
             asdict(stall) | {"after_ns": stall.from_ns - (self._first_ns or 0)}
-            for stall in self._longest(TOLD)
+            for stall in self._longest(REPORTED)
         ]

@@ -109,12 +109,12 @@ def _no_exchange(counts: dict[tuple[str, str], int]) -> dict[str, dict[str, int]
     for (way, cause), count in counts.items():
         found.setdefault(way, {})[cause] = count
     most = sorted(found, key=lambda way: -sum(found[way].values()))
-    told = {way: found[way] for way in most[:MOST_WAYS]}
+    kept = {way: found[way] for way in most[:MOST_WAYS]}
     for way in most[MOST_WAYS:]:
-        rest = told.setdefault("other", {})
+        rest = kept.setdefault("other", {})
         for cause, count in found[way].items():
             rest[cause] = rest.get(cause, 0) + count
-    return told
+    return kept
 
 
 def _least_responses(
@@ -209,14 +209,14 @@ def _nothing_seen(
     """Say what was looked at; what else it did is not known."""
     sockets = plural(open_sockets, "open socket") if open_sockets else "no open socket"
     which = "neither they nor any made since" if open_sockets else "none made since"
-    told = (
+    text = (
         f"nothing was seen: {attached['to']} had {sockets} when the run began, and "
         f"{which} sent or received in {given_duration(NS_PER_SECOND * seconds)}"
     )
     if not attached.get("by_owner"):
-        return told
+        return text
     return (
-        f"{told}; whether it did by sockets that others made is not known: "
+        f"{text}; whether it did by sockets that others made is not known: "
         "`latprof run attach --port` with their port would show it"
     )
 

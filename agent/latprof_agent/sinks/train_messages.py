@@ -1,4 +1,4 @@
-"""Messages of trains, kept to tell at what rate they arrived."""
+"""Messages of trains, kept for the rate at which they arrived."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stories of what was slow, told while the measuring goes on.
+"""Stories of what was slow, made while the measuring goes on.
 
     records of slow ones -> a copy of the flight recorder is asked for, at once
                          -> rows, when the flows are known -> stories, when names are
@@ -37,9 +37,9 @@ from latprof_agent.story.story_folder import story_id
 
 Story = dict[str, Any]
 TakesStory = Callable[[Story, dict[str, Any]], None]  # and its document
-# The running p99.9 of what is fast tells nothing below: hardly a stack is in it.
+# A running p99.9 below explains nothing: hardly a stack is taken in that time.
 SHORTEST_NS = 1_000_000
-# What is kept to be shown; what may wait to be told.
+# Stories kept to be shown; slow ones that may wait for theirs.
 KEPT, WAITING = 256, 256
 # For a copy of the recorder, and for names of functions.
 PATIENCE_NS = 3_000_000_000
@@ -52,7 +52,7 @@ _NOT_OF_EXCHANGES = (
 
 @dataclass(frozen=True)
 class _Waiting:
-    """A slow one whose story is told soon."""
+    """A message or exchange that waits for its story."""
 
     begin_ns: int
     end_ns: int
@@ -73,7 +73,7 @@ class LiveStories:
     layout: Layout
     above_ns: int
     takes: list[TakesStory] = field(default_factory=list)
-    told: deque[Story] = field(default_factory=lambda: deque(maxlen=KEPT))
+    kept: deque[Story] = field(default_factory=lambda: deque(maxlen=KEPT))
     count: int = 0
     without_story: Counter[str] = field(default_factory=Counter)
     noticed: bool = False  # something that was not joined yet
@@ -116,10 +116,10 @@ class LiveStories:
                 *((b, e, slow["pid"]) for slow, b, e in found.values()), strict=True
             )
         )
-        for begin_ns, end_ns, of_pid, told in zip(
+        for begin_ns, end_ns, of_pid, message in zip(
             begin, end, pid, messages, strict=True
         ):
-            one = _Waiting(begin_ns, end_ns, of_pid, *told)
+            one = _Waiting(begin_ns, end_ns, of_pid, *message)
             if len(self._waiting) < WAITING:
                 self._waiting.append(one)
             else:
@@ -134,7 +134,7 @@ class LiveStories:
             copied = self.recorder.flight(one.begin_ns, one.end_ns)
             late = now_ns - one.end_ns > JOINED_NS + PATIENCE_NS
             if copied and (self.recorder.symbols.settled or late):
-                self._tell(one)
+                self._make(one)
             elif late:
                 self.without_story["no_copy"] += 1
             else:
@@ -142,14 +142,16 @@ class LiveStories:
         oldest_ns = min((one.end_ns for one in self._waiting), default=now_ns)
         self.recorder.forget_before(min(oldest_ns, now_ns - JOINED_NS))
 
-    def _tell(self, one: _Waiting) -> None:
+    def _make(self, one: _Waiting) -> None:
         unix_ns = time.time_ns() - (time.monotonic_ns() - one.end_ns)
         message, recorder = one.message, self.recorder
         if message["kind"] == EXCHANGE:
             thread = message["reader_thread"]
-            told = thread_in_words(recorder, one.pid, thread, one.begin_ns, one.end_ns)
+            thread_words = thread_in_words(
+                recorder, one.pid, thread, one.begin_ns, one.end_ns
+            )
             whole_ns = one.end_ns - one.begin_ns
-            stages = {"server": {"time_ns": whole_ns, **told}}
+            stages = {"server": {"time_ns": whole_ns, **thread_words}}
         else:
             stages = stages_in_words(message, recorder, one.way)
         story = {
@@ -160,7 +162,7 @@ class LiveStories:
             "message": message,
             "stages": stages,
         }
-        self.told.append(story)
+        self.kept.append(story)
         self.count += 1
         for takes in self.takes:
             takes(story, self.document([story]))
@@ -168,7 +170,7 @@ class LiveStories:
     def totals(self) -> dict[str, Any]:
         """What `Totals` has of stories."""
         return {
-            "stories": {(one["pid"], one["t_ns"]): one for one in self.told},
+            "stories": {(one["pid"], one["t_ns"]): one for one in self.kept},
             "story_counts": {"told": self.count, **self.without_story},
         }
 
@@ -201,7 +203,7 @@ def _halves(
     rows.set_retransmits(joiner.retransmits_of(*rows.retransmit_range))
     rows.set_created(np.zeros(len(rows), "i8"))
     found = [rows.row(i) for i in range(len(rows))]
-    # of a UDP flow that was not sampled yet nothing is told but the datagram
+    # of a UDP flow that was not sampled yet only the datagram is known
     for row, key in zip(found, [*sent["key"], *received["key"]], strict=True):
         row["protocol"] = "udp" if key else "tcp"
     ends = map(rows.flow_and_end, range(len(rows)))
@@ -227,7 +229,7 @@ def _exchanges(joiner: Joiner, turns: Records) -> list[tuple[dict[str, Any], Non
         | {"kind": EXCHANGE}
         | {name: number_at(values, i) for name, values in numbers.items()}
         | {name: text_at(column, i) for name, column in texts.items()}
-        # of a flow that was not told, as where its ring was full
+        # of a flow that was not announced, as where its ring was full
         | ({"protocol": ""} if flow[i] < 0 else {})
         for i in range(len(turns))
     ]

@@ -25,7 +25,7 @@ class ReadBefore:
     """Knows all messages that were read lately, and the bytes that threads read.
 
     Rows are finished seconds after their bytes were read: those of bytes come from the
-    flight recorder at once, and tell of messages that are read in part, too.
+    flight recorder at once, also of messages that are read in part.
     """
 
     def __init__(self, joiner: Joiner, recorder: Flights) -> None:
@@ -49,7 +49,9 @@ class ReadBefore:
         found["sender_pid"] = np.maximum(rows.numbers["sender_pid"], 0)
         self._messages.add(found[found["thread"] > 0])
 
-    def told(self, row: dict[str, Any], flow: int, end: int) -> dict[str, Any] | None:
+    def while_waiting(
+        self, row: dict[str, Any], flow: int, end: int
+    ) -> dict[str, Any] | None:
         """Say what was read while the message of a row waited; None: nothing known."""
         thread, ready_ns, read_ns = (
             row[name] for name in ("reader_thread", "ready_ns", "read_ns")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from latprof_agent.capture.recorded_flights import Flights
 
-# Of a stage of which TCP tells: the two stamps that it is between.
+# Stages that TCP's states explain: the two stamps that each is between.
 _STAMPS = {
     stage.name: (f"{stage.since}_ns", f"{stage.until}_ns")
     for stage in MODEL
@@ -62,10 +62,10 @@ class TcpHistory:
         missing = joiner.freed_with(flow, int(filler["end"]))
         return cls(flow, end, resent, early, freed, missing)
 
-    def told(
+    def split(
         self, stage: str, time_ns: int, row: dict[str, Any], recorder: Flights
     ) -> dict[str, Any]:
-        """Split a stage of the message's row; empty: nothing tells of it."""
+        """Split a stage of the message's row; empty: nothing is known of it."""
         of_both = stage == "receive_stack" and not row["arrive_ns"]
         names = _BOTH_WAYS if of_both else _STAMPS.get(stage, ())
         stamps = [row[stamp] for stamp in names]
@@ -77,7 +77,7 @@ class TcpHistory:
         begin_ns, end_ns = stamps
         found: list[Part] | None = None
         if end_ns - begin_ns != time_ns:
-            return {}  # it is told with the next one, for want of a stamp
+            return {}  # part of the next stage, for want of a stamp
         if stage == "send_queue":
             return self._held(begin_ns, end_ns, recorder)
         of_bytes = self.resent, self.end

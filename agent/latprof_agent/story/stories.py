@@ -158,13 +158,13 @@ class Stories(Sink):
             if not message or message.queue is not None:
                 continue
             if (row["read_ns"] or 0) <= until_ns:
-                reads = before.told(row, message.way.flow, message.way.end)
+                reads = before.while_waiting(row, message.way.flow, message.way.end)
                 message.queue = {} if reads is None else {"reads": reads}
                 if not message.accepted:
                     message.queue["accept"] = before.accept(row, message.way.flow)
 
-    def told(self) -> dict[str, Any]:
-        """The document that `latprof story` reads, the slowest first."""
+    def document(self) -> dict[str, Any]:
+        """Return what `latprof story` reads, the slowest first."""
         recorder, slowest = self._recorder, self._slowest
         self._ask(FOREVER)
         stories = slowest.slowest
@@ -288,7 +288,7 @@ def stages_in_words(
         if pid and begin_ns and end_ns and end_ns - begin_ns == time_ns:
             found[stage] |= thread_in_words(recorder, pid, thread, begin_ns, end_ns)
         elif way:
-            found[stage] |= way.told(stage, time_ns, row, recorder)
+            found[stage] |= way.split(stage, time_ns, row, recorder)
     if found.get("qdisc", {}).get("time_ns"):
         found["qdisc"] |= _queue_wait(row, recorder)
     return found

@@ -1,7 +1,7 @@
 """A bounded folder of stories, a file each: the newest, and the slowest of the others.
 
-All files are used by the folder's own descriptor. A file's name tells when its message
-was over and how long it took, so that a look at the names is enough to go on.
+All files are used by the folder's own descriptor. A file's name has its message's end
+and duration, so that the names are enough to choose what is kept.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ _ON_SEGMENT = ctypes.CFUNCTYPE(
 def call_before(code: bytes, behind: int) -> int | None:
     """Where the call goes that ends at `behind`, whose code ends there, too.
 
-    INDIRECT where the code does not tell; None where it is no call, or this machine's
+    INDIRECT where a register or memory has it; None: no call, or this machine's
     code is not known.
     """
     if os.uname().machine != "x86_64" or len(code) < 7:
@@ -275,7 +275,7 @@ def of_map(descriptor: int, size: int, addresses: list[int]) -> dict[int, Found]
     """Functions at addresses, of a map that a JIT wrote: "begin size name" in hex.
 
     The first `size` bytes of it, as more came later. It is written on and on, and what
-    was thrown away stays in it: where lines tell an address differently none is taken.
+    was thrown away stays in it: where lines name an address differently none is taken.
     """
     wanted = sorted(addresses)
     found: dict[int, Found] = {}
@@ -293,7 +293,7 @@ def of_map(descriptor: int, size: int, addresses: list[int]) -> dict[int, Found]
             at = bisect_left(wanted, begin)
             while at < len(wanted) and wanted[at] < begin + length:
                 same = wanted[at] not in found or found[wanted[at]][0] == name
-                # what a JIT tells of, it makes with frames
+                # functions in a JIT's map have frames
                 found[wanted[at]] = name if same else "", begin, None, True, ""
                 at += 1
     return found

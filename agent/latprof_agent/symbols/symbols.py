@@ -2,7 +2,7 @@
 
 The kernel's are those of /proc/kallsyms. A program's come from bcc where its library is
 installed (python3-bpfcc), which reads symbol tables; code that a JIT made is named by
-the JIT's own map (/tmp/perf-PID.map). What has no name is told as file and offset.
+the JIT's own map (/tmp/perf-PID.map). What has no name is shown as file and offset.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NO_ANSWER = (OSError, ValueError, KeyError, TypeError, IndexError)
 class Symbols:
     """Notes where stacks of processes were, and names that later.
 
-    A stack is of the program that its process ran then: `image` tells that of each
+    A stack is of the program that its process ran then: `image` has a number for each
     exec, and the mappings are those that were seen first after it.
     """
 
@@ -91,7 +91,7 @@ class Symbols:
         if place.source != NOWHERE:
             self._wanted.setdefault(place.source, set()).add(place.at)
         elif self.source == "none needed" and place.shown[0] != "[":
-            self.source = "no access"  # to that file; its name and offset are told
+            self.source = "no access"  # to that file; its name and offset are shown
 
     @property
     def settled(self) -> bool:
@@ -165,9 +165,9 @@ class Symbols:
     def stack(self, sample: Any) -> tuple[str, ...]:
         """Name the functions that a task was in, the outermost first.
 
-        Frames of the kernel are told apart by "(kernel)". Those of the program above
+        Frames of the kernel are marked "(kernel)". Those of the program above
         the innermost come from frame pointers, which a program may use otherwise: one
-        is told where there is a call before its address, and that call leads to the
+        is shown where there is a call before its address, and that call leads to the
         function next to it, as far as the code says. A function without a frame hides
         who called it: there is `DROPPED`, and then what has a frame, which is what is
         called at the next address. A frame that does not fit is `DROPPED`, too.

@@ -147,7 +147,7 @@ class BulkRuns(Workload):
     def _balance(self, directions: Directions, before: Any) -> dict[str, Any]:
         """Hold datagrams that were sent against counters, since they were read.
 
-        `balance`, None where an end did not tell, and `dropped_at_sockets`, as the
+        `balance`, None where an end did not report, and `dropped_at_sockets`, as the
         kernel counts them, where it is ours.
         """
         raise NotImplementedError
@@ -241,11 +241,11 @@ class BulkRuns(Workload):
         before: Any,
     ) -> None:
         """Make figures of what a part said, and of the counters since."""
-        told = {way: said[way] for way in ("up", "down") if said.get(way)}
-        if not told:  # it ended before it began
+        ends = {way: said[way] for way in ("up", "down") if said.get(way)}
+        if not ends:  # it ended before it began
             return
         part, self._parts = self._parts, self._parts + 1
-        directions = {way: direction_figures(one, way) for way, one in told.items()}
+        directions = {way: direction_figures(one, way) for way, one in ends.items()}
         dropped: dict[str, Any] = {"balance": None, "dropped_at_sockets": None}
         if protocol == "udp":
             dropped = self._balance(directions, before)
@@ -263,7 +263,7 @@ class BulkRuns(Workload):
                 }
             }
         )
-        for way, one in told.items():
+        for way, one in ends.items():
             names = [part, protocol, channels, way]
             self._slots += [[*names, *row] for row in _slot_rows(one, way)]
             names = [part, channels, way]
@@ -302,7 +302,7 @@ class BulkInLab(BulkRuns):
 
 
 def _all_reported(directions: Directions) -> bool:
-    """Whether both ends of all directions told what they counted."""
+    """Check that both ends of all directions reported their counts."""
     return all(
         figures[name] is not None
         for figures in directions.values()
@@ -311,7 +311,7 @@ def _all_reported(directions: Directions) -> bool:
 
 
 def _trial(part: dict[str, Any], seconds: float) -> Trial | None:
-    """Return a part as a trial; None where an end did not tell."""
+    """Return a part as a trial; None where an end did not report."""
     if not part["balance"]:
         return None
     (figures,) = part["directions"].values()

@@ -28,7 +28,7 @@ class BulkClient:
     """`latprof-load bulk`, of a responder that listens already.
 
     `seconds` are gone since it began. `result` is what it said, also where it failed:
-    then of an end that did not tell it has null.
+    then an end that did not report has null.
     """
 
     def __init__(

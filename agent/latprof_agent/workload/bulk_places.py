@@ -1,6 +1,6 @@
 """Where packets of a bulk run died, as the kernel and the link count it.
 
-Each place is told by the counter that is its own, of all packets. Some of them are
+Each place has a counter of its own, of all packets. Some of them are
 no data but the sessions' own (their connection, the datagram that opens a channel):
 how many is what went onto the way and did not come to the other host's IP, beyond
 what is known of the data.
@@ -195,7 +195,7 @@ def _stacks(
 def received_places(counted: Counter[str], end: str) -> Iterator[tuple[str, int]]:
     """Yield places of an end above its interface, and what its kernel counts there.
 
-    Without receive buffers, which their sockets tell of.
+    Without receive buffers, which their sockets count.
     """
     yield f"IP of {end}", sum(counted[f"Ip.{name}"] for name in _IP_DROPS)
     yield f"no socket at {end}", counted["Udp.NoPorts"]

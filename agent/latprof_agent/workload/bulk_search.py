@@ -60,7 +60,7 @@ class Trial:
 
 
 class RateSearch:
-    """Rates to try, one after the other, each told by what the last one gave.
+    """Rates to try, one after the other, each chosen by the result of the last.
 
     `confirming` says that the rate is found, and what is added next confirms it.
     """

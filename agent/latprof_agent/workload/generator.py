@@ -228,7 +228,7 @@ class Client:
         return self._client is not None and self._client.poll() is None
 
     def connected(self) -> bool:
-        """Whether both ends have agreed, as far as can be told."""
+        """Return whether both ends have agreed, as far as is known."""
         return self.running()
 
     def check(self) -> None:

@@ -33,7 +33,7 @@ REPLY_KEEP_NS = 1_000_000_000
 # Of a message that is still held, the round trip may be over this much longer.
 KEEP_NS = 10_000_000_000
 WARMUP_FLAG, LOST_FLAG, CORRUPT_FLAG = 1, 2, 4
-# Where the log tells when a message of this kind ended, its size, when it was made.
+# Fields of the log with a message's end, its size, and when it was made, by its kind.
 _FIELDS = {
     REQUEST: ("request_end", "size_bytes", "created_ns"),
     REPLY: ("reply_end", "reply_bytes", "reply_created_ns"),
@@ -41,7 +41,7 @@ _FIELDS = {
 
 
 class _Form(NamedTuple):
-    """How the round trips of a log are told."""
+    """The form of a log's round trips."""
 
     open_loop: bool
     trains: bool
@@ -99,15 +99,15 @@ def round_trips_of(
     trains: bool = False,
     phase: str = "",
 ) -> RoundTrips:
-    """Make rows of measured round trips; with `trains` they tell theirs.
+    """Make rows of measured round trips; with `trains` they have theirs.
 
     The round trip counts from the intended time in an open loop, and from the
     send call in a closed one.
     """
     lost = (records["flags"] & LOST_FLAG) != 0
     corrupt = (records["flags"] & CORRUPT_FLAG) != 0
-    told = ("sequence", "size_bytes", "reply_bytes", "intended_ns", "sent_ns")
-    numbers = {name: records[name].astype("i8") for name in told}
+    fields = ("sequence", "size_bytes", "reply_bytes", "intended_ns", "sent_ns")
+    numbers = {name: records[name].astype("i8") for name in fields}
     received = records["received_ns"].astype("i8")
     rtt = received - numbers["intended_ns" if open_loop else "sent_ns"]
     numbers |= {
@@ -166,7 +166,7 @@ class _Found(NamedTuple):
         return cls(np.zeros(n, "i8"), np.zeros(n, bool), np.zeros(n, bool))
 
     def put(self, rows: Any, made: _Made, at: Any) -> None:
-        """Put in of some rows what is told of these messages."""
+        """Set what is known of these messages in some rows."""
         self.warmup[rows] = made.warmup[at]
         self.train[rows] = made.train[at]
 
@@ -253,7 +253,7 @@ class GeneratorLog:
         self._agreed = agreed
         self._handshake = _Handshake(datagrams=protocol == "udp", agreed=agreed)
         self._parts: list[_Part] = []
-        # by kind: the last byte that the log told of
+        # by kind: the last byte that the log has
         self._reached = {REQUEST: 0, REPLY: 0}
 
     def described(self) -> dict[str, Any]:
@@ -336,9 +336,9 @@ class GeneratorLog:
         at, _, inside = made.around(ends, sizes)
         spans, at = Spans.none(len(of)), at[inside]
         over_ns = np.where(made.over_ns[at] > 0, made.over_ns[at], FOREVER)
-        told = Spans(made.ends[at] - made.sizes[at], made.ends[at], over_ns)
-        spans.put(np.flatnonzero(inside), told)
-        # behind all that the log tells of: of a message that is not over
+        known = Spans(made.ends[at] - made.sizes[at], made.ends[at], over_ns)
+        spans.put(np.flatnonzero(inside), known)
+        # behind the log's last byte: of a message that is not over
         spans.over_ns[ends > self._reached[kind]] = FOREVER
         return spans
 
@@ -398,10 +398,10 @@ class GeneratorLog:
         )
 
     def _replies_by_time(self, rows: Messages, of: NDArray[np.intp]) -> _Found:
-        """What is told of replies that the log does not number: of datagrams.
+        """Find replies that the log does not number, datagrams, by their times.
 
-        By when they were made, if that is told by this host's clock; else by when they
-        were read, which says no more than what they belong to.
+        By when they were made, where that is by this host's clock; else by when they
+        were read, which gives no more than what they belong to.
         """
         found = _Found.none(len(of))
         if self._form.trains:

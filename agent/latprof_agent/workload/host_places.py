@@ -1,7 +1,7 @@
 """Where packets of a bulk run died on this host, when the other end is elsewhere.
 
-Each place is told by the counter that is its own, of all packets of this host: of
-others' programs, too. Of the other host, and of all between the two, there is none.
+Each place has a counter of its own, of all packets of this host, also those of others'
+programs. The other host, and all between the two, has none.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class KneeSearch:
         """The interval to try; None: found, or none of those that there are."""
         return self._next
 
-    def tell(self, kept_up: bool) -> None:
+    def add(self, kept_up: bool) -> None:
         """Say how it was."""
         assert self._next
         if kept_up:

@@ -137,7 +137,7 @@ class Flows:
     def _said(
         self, load: Load, process: subprocess.Popen[str], output: int
     ) -> dict[str, Any]:
-        told: dict[str, Any] = {
+        found: dict[str, Any] = {
             "load": str(load),
             "protocol": load.protocol,
             "direction": load.direction,
@@ -151,15 +151,15 @@ class Flows:
         with suppress(ValueError):
             result = json.loads(Path(f"/proc/self/fd/{output}").read_bytes())
         if not result and process.poll() is not None and process.pid in self._asked:
-            return told | {"failure": f"{load}: ended before it had begun"}
+            return found | {"failure": f"{load}: ended before it had begun"}
         if not result:
-            return told | {"failure": self._failure(process, str(load))}
+            return found | {"failure": self._failure(process, str(load))}
         for way in ("up", "down"):
             if result[way]:
-                told[way] = {k: v for k, v in result[way].items() if k != "channels"}
+                found[way] = {k: v for k, v in result[way].items() if k != "channels"}
                 first = result[way]["channels"][0]
-                told["congestion"] = first.get("congestion")
-        return told
+                found["congestion"] = first.get("congestion")
+        return found
 
     def kill(self) -> None:
         """End what is left of them."""
@@ -216,10 +216,12 @@ class QueueSamples:
         found = []
         for key, taken in self._taken.items():
             ends = {"median": median(taken), "max": max(taken)}
-            told: dict[str, Any] = {f"{name}_bytes": n for name, n in ends.items()}
-            told |= {
+            figures: dict[str, Any] = {f"{name}_bytes": n for name, n in ends.items()}
+            figures |= {
                 f"{name}_ns": 8e9 * n / rate if rate else None
                 for name, n in ends.items()
             }
-            found.append(dict(zip(names, key, strict=True)) | {"n": len(taken)} | told)
+            found.append(
+                dict(zip(names, key, strict=True)) | {"n": len(taken)} | figures
+            )
         return found

@@ -38,7 +38,7 @@ AGREE_SECONDS = 1.0
 FILL_SECONDS = 2.0
 # Beside a load a round trip takes its time, and all is awake.
 _WARMUP = 1
-# Fixed, so that the probes can be told: the namespaces of a lab are empty, and these
+# Fixed, so that the filter can name them: the namespaces of a lab are empty, and these
 # are below the ports that the kernel chooses.
 _FIRST_PORT = 7101
 _PROTOCOLS = ("tcp", "udp")
@@ -111,7 +111,7 @@ class LoadedRuns(PingPongInLab):
     def __init__(self, plan: PingPong, lab: Lab) -> None:
         super().__init__(plan, lab)
         self._seen = LoadedMessages()
-        self._told: dict[str, _Protocol] = {}
+        self._protocols: dict[str, _Protocol] = {}
         self._scene: RunContext | None = None
 
     def watched(self, protocols: tuple[str, ...]) -> Filter:
@@ -128,13 +128,13 @@ class LoadedRuns(PingPongInLab):
     def _follow(self, protocol: str, scene: RunContext) -> None:
         idle = self._totals_of(protocol)
         scene.expect(idle)
-        self._told[protocol] = _Protocol(idle)
+        self._protocols[protocol] = _Protocol(idle)
         self._measure(self._plan, idle, scene, IDLE, _port(protocol, IDLE))
         if not scene.interrupt.seen:
             self._follow_loaded(protocol, scene)
 
     def _follow_loaded(self, protocol: str, scene: RunContext) -> None:
-        told, plan = self._told[protocol], self._plan
+        phases, plan = self._protocols[protocol], self._plan
         load = _Load(self._lab, plan)
         totals = self._totals_of(protocol)
         plan = replace(plan, warmup_rounds=min(plan.warmup_rounds, _WARMUP))
@@ -147,7 +147,7 @@ class LoadedRuns(PingPongInLab):
             if not load.flows:
                 load.begin(client)
             elif plan.duration_seconds and totals.seconds_since_first() > late:
-                load.flows.end()  # or nobody could tell that nothing else comes
+                load.flows.end()  # so that the queue drains, and what is late comes
             elif now > begin:
                 load.queues.sample()
             if now < begin:
@@ -160,24 +160,24 @@ class LoadedRuns(PingPongInLab):
             port, at_ns = _port(protocol, LOADED_PHASE), round(begin * NS_PER_SECOND)
             self._measure(plan, totals, scene, LOADED_PHASE, port, look, at_ns)
         finally:
-            told.loaded = totals if totals.sent else None
-            told.queues = load.queues.as_list()
-            told.flows = load.stop(lambda: scene.recorder.step_for(STEP_SECONDS))
-            self.runs[-1]["flows"] = told.flows
+            phases.loaded = totals if totals.sent else None
+            phases.queues = load.queues.as_list()
+            phases.flows = load.stop(lambda: scene.recorder.step_for(STEP_SECONDS))
+            self.runs[-1]["flows"] = phases.flows
 
     def figures(self) -> dict[str, Any]:
         """Idle and loaded side by side."""
         assert self._scene
         kinds = self._scene.totals.messages.kinds, self._seen.totals.kinds
         protocols = {}
-        for protocol, told in self._told.items():
-            idle, loaded = _figures_of(told.idle), None
-            if told.loaded:
-                loaded = _figures_of(told.loaded)
+        for protocol, phases in self._protocols.items():
+            idle, loaded = _figures_of(phases.idle), None
+            if phases.loaded:
+                loaded = _figures_of(phases.loaded)
             stages = stage_rows(protocol, *kinds) if loaded else []
             protocols[protocol] = load_figures(idle, loaded, stages) | {
-                "queues": told.queues,
-                "flows": told.flows,
+                "queues": phases.queues,
+                "flows": phases.flows,
             }
         asked = [str(load) for load in self._plan.load]
         rate = self._lab.spec.rate_bps or None

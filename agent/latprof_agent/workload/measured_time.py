@@ -14,7 +14,7 @@ from latprof_agent.workload.generator_log import LogTail
 
 
 class MeasuredTime:
-    """A `Source` that tells messages of a server's port outside some times: warm-up."""
+    """A `Source` that marks a server's messages outside measured times as warm-up."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -28,7 +28,7 @@ class MeasuredTime:
         return {"kind": "measured time", "port": self._port}
 
     def begin(self, ns: int) -> None:
-        """What is sent from now on is measured; told again before an end, from then."""
+        """Measure what is sent from then on; a call before an end replaces the last."""
         self.calls.append(["begin", ns])
         if len(self._begins_ns) > len(self._ends_ns):
             self._begins_ns.pop()

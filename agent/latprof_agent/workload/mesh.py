@@ -62,7 +62,7 @@ _START_NS, _START_EACH_NS = 300_000_000, 40_000_000
 _STARTS, _LONGER = 4, 3
 _BEGUN_SECONDS = 3.0  # a client that was late has said so by then
 _LATE_START = "cannot start at"  # as latprof-load says it
-CPU_TIMES = ("user_ns", "system_ns")  # as latprof-load tells them
+CPU_TIMES = ("user_ns", "system_ns")  # as latprof-load names them
 Place = tuple[str, int]  # address and port of a responder
 Shares = dict[str, dict[str, float]]  # of time that something was busy
 
@@ -251,7 +251,7 @@ class Clients:
         self._ending.ask(self._processes.values())
 
     def results(self) -> dict[str, dict[str, Any]]:
-        """Wait for them; what those that did not fail have told, by host."""
+        """Wait for them; return the results of those that did not fail, by host."""
         found = {}
         for host, process in self._processes.items():
             text, _ = last_output(process)
@@ -327,7 +327,7 @@ class MeshRuns(Workload):
         raise NotImplementedError
 
     def _meter_links(self) -> Callable[[float], Shares]:
-        """Meter links from now on: what tells their shares once so long is over."""
+        """Meter links from now on; return what gives their shares after a time."""
         return lambda _seconds: {}
 
     def _test_begins(self) -> None:
@@ -374,7 +374,7 @@ class MeshRuns(Workload):
             trips = self._follow(test, scene)
             if not scene.interrupt.seen:
                 left = backlog(trips.at(~trips.heartbeat)).left
-                search.tell(keeps_up({"backlog": {"left_share": left}}))
+                search.add(keeps_up({"backlog": {"left_share": left}}))
 
     def _trial_messages(self, interval_ns: int) -> int:
         most = min(_MOST_TRIAL_MESSAGES, MOST_MESSAGES // self._setup.pairs)
@@ -474,8 +474,8 @@ class MeshRuns(Workload):
                 "test": test.number,
                 "trial": test.trial,
                 "begin_ns": begin_ns,
-                "late": sum(told["late"] for told in results.values()),
-                "clients": {host: _said(told) for host, told in results.items()},
+                "late": sum(result["late"] for result in results.values()),
+                "clients": {host: _said(result) for host, result in results.items()},
             }
         )
 

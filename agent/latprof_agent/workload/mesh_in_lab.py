@@ -38,7 +38,7 @@ from latprof_agent.workload.programs import (
 )
 from latprof_agent.workload.workload import RunContext
 
-# No ephemeral port, so that a flow's ports tell which way it leads.
+# No ephemeral port, so that a flow's ports show its direction.
 PORT = 7107
 
 
@@ -196,8 +196,8 @@ class MeshInLab(MeshRuns):
             found = responders.close()
             kept = ("connections", "messages", "bytes", "unsent", *CPU_TIMES)
             self._counted = {
-                host: {name: told[name] for name in kept if name in told}
-                for host, told in found.items()
+                host: {name: counts[name] for name in kept if name in counts}
+                for host, counts in found.items()
             }
 
     def close(self) -> None:

@@ -43,7 +43,7 @@ from latprof_agent.workload.generator_log import (
 HEARTBEAT_FLAG = 8
 # Pairs of hosts, times tests: they share what OFFSET_BITS leave of a number.
 MOST_STREAMS = 1 << (62 - OFFSET_BITS)
-# By kind: where a record tells the message's end, its size, and when it was made.
+# By kind: fields of a record with the message's end, size, and when it was made.
 _FIELDS = {
     REQUEST: ("request_end", "size_bytes", "created_ns"),
     REPLY: ("reply_end", "reply_bytes", "reply_created_ns"),
@@ -168,7 +168,7 @@ class MeshLog:
         self._begins: list[int] = []  # of each test
         self._parts: list[_Part] = []
         # of each pair in each test: when its first message was sent; by kind the last
-        # byte that the log told of, and the one up to which all was the handshake
+        # byte that the log has, and the one up to which all was the handshake
         self._first_ns = np.empty(0, "i8")
         self._reached = {kind: np.empty(0, "i8") for kind in _FIELDS}
         self._agreed = {kind: np.empty(0, "i8") for kind in _FIELDS}
@@ -229,7 +229,7 @@ class MeshLog:
 
     @property
     def sent(self) -> int:
-        """Measured messages and heartbeats of this test that were told of."""
+        """Count measured messages and heartbeats of this test in the log."""
         return sum(map(len, self.trips))
 
     def read(self) -> RoundTrips | None:
@@ -350,10 +350,10 @@ class MeshLog:
         ports = rows.numbers[f"{end}_port"][at]
         found = np.full(len(at), -1)
         for port in self._ports.tolist():
-            told = [self._of_ends.responders.get((word, port), -1) for word in words]
+            numbers = [self._of_ends.responders.get((word, port), -1) for word in words]
             of_port = np.flatnonzero(ports == port)
             # the last one's place is that of -1
-            found[of_port] = np.array([*told, -1], "i8")[index[at[of_port]]]
+            found[of_port] = np.array([*numbers, -1], "i8")[index[at[of_port]]]
         return found
 
     def _stream(self, pair: Ints, test: Ints | int) -> Ints:
@@ -399,7 +399,7 @@ class MeshLog:
         return self._by_time(rows) if self._one_clock else self._by_receipt(rows)
 
     def _in_handshake(self, kind: int, rows: _Mine) -> NDArray[np.bool_]:
-        """Which rows were sent before all that the log of their test tells of."""
+        """Find rows that were sent before all in the log of their test."""
         ours, stream = rows.stream >= 0, np.maximum(rows.stream, 0)
         if not len(self._first_ns):
             return ours & False
@@ -407,8 +407,8 @@ class MeshLog:
         if self._protocol == "udp" and kind == REPLY:
             # the log does not number the datagrams that come
             return ours & (first_ns < FOREVER) & (rows.first_ns < first_ns)
-        told = ours & (first_ns < FOREVER)
-        return told & (rows.sequence <= self._agreed[kind][stream])
+        known = ours & (first_ns < FOREVER)
+        return known & (rows.sequence <= self._agreed[kind][stream])
 
     def spans_of(self, rows: Messages) -> tuple[NDArray[np.intp], Spans]:
         """Say which bytes make up the message that each row of TCP lies in."""
@@ -426,9 +426,9 @@ class MeshLog:
         end, size, _ = _FIELDS[kind]
         ends, received = found.of(end, inside), found.of("received_ns", inside)
         over_ns = np.where(received > 0, received, FOREVER)
-        told = Spans(ends - found.of(size, inside), ends, over_ns)
-        spans.put(np.flatnonzero(inside), told)
-        # behind all that this test's log tells of: of a message that is not over
+        known = Spans(ends - found.of(size, inside), ends, over_ns)
+        spans.put(np.flatnonzero(inside), known)
+        # behind the last byte of this test's log: of a message that is not over
         now = (rows.stream >= 0) & (rows.first_ns >= self._begins[-1])
         reached = self._reached[kind][np.maximum(rows.stream, 0)]
         spans.over_ns[now & (rows.sequence > reached)] = FOREVER

@@ -362,8 +362,8 @@ class OpsRuns(Workload):
         """For run.json; of a responder elsewhere where there is one."""
         if self._plan.to:
             return {"ops": reported_plan(self._plan, self._addresses["floor"].host)}
-        told = asdict(self._plan)
-        return {"ops": {k: v for k, v in told.items() if k not in _ELSEWHERE}}
+        plan = asdict(self._plan)
+        return {"ops": {k: v for k, v in plan.items() if k not in _ELSEWHERE}}
 
     def figures(self) -> dict[str, Any]:
         """The table."""
@@ -428,13 +428,13 @@ class OpsRuns(Workload):
 
 
 def _counted(run: dict[str, Any], done: Counter[str]) -> str:
-    told = run["counted"]
+    counted = run["counted"]
     begin = f"{run['backend']} ({run['server']}) itself"
     for op, count in done.items():
-        if told[op]["calls"] != count:
+        if counted[op]["calls"] != count:
             return (
-                f"{begin} counted {told[op]['calls']} {op}, its client did {count}: "
+                f"{begin} counted {counted[op]['calls']} {op}, its client did {count}: "
                 "somebody else used it, or a command was repeated"
             )
-    each = (f"{op} {told[op]['usec'] / n:.1f} us" for op, n in done.items() if n)
+    each = (f"{op} {counted[op]['usec'] / n:.1f} us" for op, n in done.items() if n)
     return f"{begin} counted as many, and worked at one on average: {', '.join(each)}"

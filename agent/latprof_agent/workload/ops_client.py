@@ -83,9 +83,9 @@ class Redis:
 
     def counted(self) -> dict[str, dict[str, float]]:
         """What the server itself says of the commands that we use, if it does."""
-        told = self._info("commandstats")
-        return told and {
-            op: told.get(f"cmdstat_{name}", {"calls": 0, "usec": 0})
+        stats = self._info("commandstats")
+        return stats and {
+            op: stats.get(f"cmdstat_{name}", {"calls": 0, "usec": 0})
             for op, name in COMMANDS.items()
         }
 
@@ -151,7 +151,7 @@ def _context(error: BaseException) -> BaseException | None:
 STORES: dict[str, type[Redis | Endpoint]] = {"redis": Redis, "proxystore": Endpoint}
 
 
-def tell(event: str, **what: Any) -> None:
+def log_event(event: str, **what: Any) -> None:
     """Write a line of the log."""
     line = json.dumps({"event": event, **what}) + "\n"
     os.write(sys.stdout.fileno(), line.encode())
@@ -176,7 +176,7 @@ class Client:
     def run(self) -> None:
         """Do all of it; raises what the store's library does where it refuses."""
         self._do("warmup", 0, ("EXISTS", None))
-        tell("connected", to=self.store.described())
+        log_event("connected", to=self.store.described())
         try:
             self._rounds()
         finally:
@@ -191,13 +191,13 @@ class Client:
             for cell in self._cells():
                 self._do("warmup", number, cell)
         before = self.store.counted()
-        tell("measuring", ns=time.monotonic_ns())
+        log_event("measuring", ns=time.monotonic_ns())
         for number in range(self._plan["rounds"]):
             for cell in self._cells():
                 self._do("measured", number, cell)
-        tell("measured", ns=time.monotonic_ns())
+        log_event("measured", ns=time.monotonic_ns())
         after = self.store.counted()
-        tell("counted", commands=_differences(before, after))
+        log_event("counted", commands=_differences(before, after))
 
     def _cells(self) -> Iterator[Cell]:
         """Each operation and size once, in random order, until asked to end."""
@@ -219,7 +219,7 @@ class Client:
         found = call()
         end_ns = time.monotonic_ns()
         cpu_ns = time.thread_time_ns() - cpu_ns
-        tell(
+        log_event(
             "operation",
             op=op,
             size=size,
@@ -235,7 +235,7 @@ class Client:
     def _call(
         self, op: str, size: int | None
     ) -> tuple[Callable[[], object], Callable[[object], bool]]:
-        """Return what to time, and what tells whether its result is right."""
+        """Return what to time, and what checks its result."""
         key = f"{self._prefix}:{size or 'none'}"
         store = self.store
         if size is None:
@@ -250,35 +250,35 @@ class Client:
         """Leave nothing in the store; raises what its library does where it refuses."""
         for size in self._payloads:
             self.store.evict(f"{self._prefix}:{size}")
-        tell("cleaned")
+        log_event("cleaned")
 
 
 def _differences(
     before: dict[str, dict[str, float]], after: dict[str, dict[str, float]]
 ) -> dict[str, dict[str, float]]:
     return {
-        op: {name: told[name] - before[op][name] for name in ("calls", "usec")}
-        for op, told in after.items()
+        op: {name: counted[name] - before[op][name] for name in ("calls", "usec")}
+        for op, counted in after.items()
         if op in before
     }
 
 
 def main() -> int:
-    """Do what stdin says; the log tells of a failure."""
+    """Do what stdin says; a failure is in the log."""
     plan = json.loads(sys.stdin.readline())
     try:
         client = Client(plan)
     except ImportError as error:
-        tell("failed", why=str(error), missing=error.name)
+        log_event("failed", why=str(error), missing=error.name)
         return 1
-    tell("ready")
+    log_event("ready")
     word = sys.stdin.readline().strip()
     if not word:
         return 0
     try:
         {GO: client.run, CLEAN: client.clean}[word]()
     except (client.store.refusals, OSError) as error:
-        tell("failed", why=client.store.why(error) or type(error).__name__)
+        log_event("failed", why=client.store.why(error) or type(error).__name__)
         return 1
     return 0
 

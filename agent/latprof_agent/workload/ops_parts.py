@@ -129,8 +129,8 @@ def _unread_ns(exchanges: dict[str, Ints], replies: dict[str, Ints]) -> Ints:
         replies["source_port"],
         replies["read_ns"],
     )
-    told = np.flatnonzero((of >= 0) & (replies["ready_ns"] > 0))
-    order = told[np.lexsort((replies["read_ns"][told], of[told]))]
+    known = np.flatnonzero((of >= 0) & (replies["ready_ns"] > 0))
+    order = known[np.lexsort((replies["read_ns"][known], of[known]))]
     ready, read, which = (
         replies["ready_ns"][order],
         replies["read_ns"][order],
@@ -161,7 +161,7 @@ class _Sums:
         there = np.all(which, axis=0).astype("i8")
         return np.asarray((self.count > 0) & (self._sum(there) == self.count))
 
-    def of(self, values: Ints, told: NDArray[np.bool_] | None = None) -> Ints:
+    def of(self, values: Ints, known: NDArray[np.bool_] | None = None) -> Ints:
         """Sum values; BLANK where they are not known, or there is nothing to sum."""
-        told = self.count > 0 if told is None else told
-        return np.where(told, self._sum(values), BLANK)
+        known = self.count > 0 if known is None else known
+        return np.where(known, self._sum(values), BLANK)

@@ -93,11 +93,11 @@ def find_endpoint(wanted: str) -> Address:
     folder = Path(os.environ.get("PROXYSTORE_HOME", folder))
     for path in sorted(folder.glob("*/config.toml")):
         try:
-            told = tomllib.loads(path.read_text())
+            settings = tomllib.loads(path.read_text())
         except (OSError, ValueError):
             continue  # not one that could have been started
-        if str(told.get("uuid")) == wanted and told.get("host"):
-            return Address(str(told["host"]), int(told["port"]))
+        if str(settings.get("uuid")) == wanted and settings.get("host"):
+            return Address(str(settings["host"]), int(settings["port"]))
     raise WorkloadError(
         f"no endpoint {wanted} in {folder}: not configured there, or never started; "
         "see `proxystore-endpoint list`"
@@ -212,7 +212,7 @@ class Client:
 
     def go(self, what: str = ops_client.GO) -> None:
         """Let it begin."""
-        with suppress(BrokenPipeError):  # it has ended, and its log tells why
+        with suppress(BrokenPipeError):  # it has ended; the reason is in its log
             self._say(what)
 
     def events(self) -> Iterator[dict[str, Any]]:
@@ -252,13 +252,13 @@ class Client:
 
     def wait_for(self, wanted: str, seconds: float) -> dict[str, dict[str, Any]]:
         """Wait for an event, its end or so long; what it has logged, by its name."""
-        told: dict[str, dict[str, Any]] = {}
+        logged: dict[str, dict[str, Any]] = {}
         until = time.monotonic() + seconds
         while True:
             over = not self.running() or time.monotonic() > until
-            told |= {event["event"]: event for event in self.events()}
-            if over or wanted in told:
-                return told
+            logged |= {event["event"]: event for event in self.events()}
+            if over or wanted in logged:
+                return logged
             time.sleep(_LOOK_SECONDS)
 
     def left(self) -> str:
@@ -272,15 +272,15 @@ class Client:
         except WorkloadError as error:
             return str(error)
         try:
-            told = cleaner.wait_for("ready", READY_SECONDS)
+            logged = cleaner.wait_for("ready", READY_SECONDS)
             cleaner.go(ops_client.CLEAN)
-            told |= cleaner.wait_for("cleaned", CLEAN_SECONDS)
+            logged |= cleaner.wait_for("cleaned", CLEAN_SECONDS)
         finally:
             cleaner.close()
-        if "cleaned" in told:
+        if "cleaned" in logged:
             return ""
-        if "failed" in told:
-            return _first_line(told["failed"])
+        if "failed" in logged:
+            return _first_line(logged["failed"])
         return f"it did not answer for {CLEAN_SECONDS:.0f} s"
 
     def check(self) -> None:

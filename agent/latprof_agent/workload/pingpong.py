@@ -20,8 +20,8 @@ from latprof_agent.workload.workload import RunContext, Workload
 
 # Its experiment is over TCP.
 CLEAR_RESULTS = {"tcp": "clear_result.txt", "udp": "clear_result_udp.txt"}
-# By which messages that are over have been told of, and are in the totals.
-TOLD_SECONDS = 0.3
+# After so long, messages that are over are in the totals.
+REPORTED_SECONDS = 0.3
 
 
 class PingPongRuns(Workload):
@@ -98,7 +98,7 @@ class PingPongRuns(Workload):
         if protocol == "udp":
             scene.capture.expect_udp()
         client.start()
-        told = {"phase": phase, "begin_ns": time.monotonic_ns()} if phase else {}
+        phase_times = {"phase": phase, "begin_ns": time.monotonic_ns()} if phase else {}
         try:
             while client.running():
                 if scene.interrupt.seen:
@@ -110,8 +110,8 @@ class PingPongRuns(Workload):
         finally:
             client.stop()
             if phase:
-                told["end_ns"] = time.monotonic_ns()
-            self._finish(client, scene, told)
+                phase_times["end_ns"] = time.monotonic_ns()
+            self._finish(client, scene, phase_times)
 
     def _show_progress(self, totals: RoundTripTotals, scene: RunContext) -> None:
         plan, protocol, sent = self._plan, totals.protocol, totals.sent
@@ -120,17 +120,19 @@ class PingPongRuns(Workload):
             return
         gone = totals.seconds_since_first()
         scene.progress(protocol, sent, gone, plan.duration_seconds)
-        if gone > plan.duration_seconds + TOLD_SECONDS:
+        if gone > plan.duration_seconds + REPORTED_SECONDS:
             scene.progress(f"{protocol}: what is late, and its replies", 0, 0, 0)
 
-    def _finish(self, client: Client, scene: RunContext, told: dict[str, Any]) -> None:
+    def _finish(
+        self, client: Client, scene: RunContext, phase_times: dict[str, Any]
+    ) -> None:
         try:
             client.finish()
         except WorkloadError as error:
             raise scene.folder.explain(error) from error
         finally:
             protocol = {"protocol": client.protocol}
-            self.runs.append(protocol | told | client.result)
+            self.runs.append(protocol | phase_times | client.result)
 
 
 class PingPongInLab(PingPongRuns):

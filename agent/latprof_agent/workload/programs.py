@@ -135,18 +135,18 @@ class ProgressWatchdog:
 
     def __init__(self, read: Callable[[], object]) -> None:
         self._read = read
-        self._told: object = None
+        self._last: object = None
         self._looked = time.monotonic()
         self._seconds = 0.0
 
     def seconds(self) -> float:
         """Look again."""
         before, now = self._looked, time.monotonic()
-        told = self._told
+        found = self._last
         with suppress(OSError):  # it has just ended
-            told = self._read()
+            found = self._read()
         self._seconds += min(now - before, LOOK_SECONDS)
-        if told != self._told:
+        if found != self._last:
             self._seconds = 0.0
-        self._told, self._looked = told, now
+        self._last, self._looked = found, now
         return self._seconds

@@ -17,7 +17,7 @@ from latprof_agent.workload.programs import check_secret
 from latprof_agent.workload.workload import Workload
 
 _NETNS = Path("/proc/self/ns/net")
-# Over TCP, of a responder that hangs nothing else tells.
+# Over TCP nothing else shows that a responder hangs.
 _GIVEN_UP_NS = 30_000_000_000
 
 
@@ -88,9 +88,9 @@ def own_sockets(ports: tuple[int, ...], protocols: tuple[str, ...]) -> Filter:
 
 def reported_plan(plan: Any, address: str | list[str]) -> dict[str, Any]:
     """A plan for run.json, which does not say where a secret is."""
-    told = asdict(plan)
-    secret = told.pop("secret_file")
-    return {**told, "address": address, "secret": secret is not None}
+    reported = asdict(plan)
+    secret = reported.pop("secret_file")
+    return {**reported, "address": address, "secret": secret is not None}
 
 
 class RemotePingPongRuns(PingPongRuns):

@@ -138,8 +138,8 @@ class RemoteMesh(MeshRuns):
     def as_dict(self) -> dict[str, Any]:
         """For run.json."""
         plan = self._remote
-        told = reported_plan(plan, [address for address, _ in self._places[1:]])
-        return {"mesh": told | {"to": [place_text(place) for place in plan.to]}}
+        reported = reported_plan(plan, [address for address, _ in self._places[1:]])
+        return {"mesh": reported | {"to": [place_text(place) for place in plan.to]}}
 
     def _spawn(
         self, host: str, command: Sequence[str], **options: Any

@@ -113,13 +113,13 @@ class Responder:
         command = [load, "echo", "--die-with-parent", *words, *limits.words()]
         self._process: subprocess.Popen[str] = start(command, **STARTED)
         try:
-            told_port, *workloads = ready_words(self._process)
+            own_port, *workloads = ready_words(self._process)
         except WorkloadError as error:
             if self._process.returncode == _USAGE:
                 raise UsageError(f"{error}; see latprof echo --help") from error
             raise
         self.addresses = addresses
-        self.port, self.workloads = int(told_port), tuple(workloads)
+        self.port, self.workloads = int(own_port), tuple(workloads)
         self._began = time.monotonic()
 
     @property

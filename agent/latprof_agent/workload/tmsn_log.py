@@ -17,8 +17,8 @@ def tmsn_log(
 ) -> str:
     """Write tests, each with its number from 1, in their order.
 
-    The first host is the one that logs; lines of the others, which TMSN's heartbeats
-    tell it, are as of the test's end. In a star nobody else sends: means are over
+    The first host is the one that logs; lines of the others, which it gets by TMSN's
+    heartbeats, are as of the test's end. In a star nobody else sends: means are over
     echoes.
     """
     lines, last = ["running 1 test"], 0

@@ -1,6 +1,6 @@
 """A program of the user's, with its whole process tree, as the workload.
 
-The tree runs in a control group of its own, so its sockets can be told from all
+The tree runs in a control group of its own, which distinguishes its sockets from
 others, and nothing of it stays behind. It runs as the user who asked for it.
 """
 

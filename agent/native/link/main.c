@@ -32,7 +32,7 @@ static int complain(const struct failure *failure, int status)
 	return status;
 }
 
-/* What to do about an error, if its number tells. */
+/* What to do about an error, for some error numbers. */
 static const char *remedy(int err, const char *otherwise)
 {
 	switch (-err) {

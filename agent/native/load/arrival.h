@@ -13,7 +13,7 @@ enum arrival_stage {
 	ARRIVAL_OPEN, /* UDP: a datagram with the token */
 	ARRIVAL_BEGIN, /* UDP: the client knows that it came */
 	ARRIVAL_DONE, /* the session begins */
-	ARRIVAL_LEAVING, /* it is refused, and is told so */
+	ARRIVAL_LEAVING, /* it is refused, and gets the reason */
 };
 
 /* Who decides on terms. STATUS_OK or why not; *bound is what it may be. */
@@ -22,7 +22,7 @@ struct admission {
 				       uint64_t *bound);
 	void *context;
 	uint32_t workloads;
-	struct limits limits; /* as the client is told */
+	struct limits limits; /* as the client gets them */
 };
 
 struct arrival {

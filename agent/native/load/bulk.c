@@ -274,7 +274,7 @@ int bulk_run(struct bulk *b, const struct options *options,
 	*b = (struct bulk){ .options = options, .ended = -1 };
 	interrupts_catch();
 	error = open_all(b, failure);
-	if (error == -ECANCELED) /* nothing was measured that could be told */
+	if (error == -ECANCELED) /* nothing was measured */
 		return 0;
 	if (error)
 		return error;

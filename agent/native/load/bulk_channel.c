@@ -44,8 +44,8 @@ void bulk_channel_close(struct bulk_channel *c)
 	bulk_received_close(&c->peer_received);
 }
 
-static int tell(struct bulk_channel *c, enum bulk_frame_type type,
-		const void *body, size_t size)
+static int send_frame(struct bulk_channel *c, enum bulk_frame_type type,
+		      const void *body, size_t size)
 {
 	return bulk_frames_write(c->control_fd, type, body, size, &c->ended);
 }
@@ -78,7 +78,7 @@ int bulk_channel_prepare(struct bulk_channel *c)
 	memcpy(words, &c->plan, sizeof(words));
 	for (size_t i = 0; i < BULK_PLAN_WORDS; i++)
 		put_u64(body + i * sizeof(*words), words[i]);
-	error = tell(c, BULK_FRAME_PLAN, body, sizeof(body));
+	error = send_frame(c, BULK_FRAME_PLAN, body, sizeof(body));
 	if (!error)
 		error = await(c, BULK_FRAME_READY, answer_ns, &ready);
 	if (!error && c->transport == PROTOCOL_UDP)
@@ -88,7 +88,7 @@ int bulk_channel_prepare(struct bulk_channel *c)
 
 int bulk_channel_go(struct bulk_channel *c)
 {
-	return tell(c, BULK_FRAME_GO, NULL, 0);
+	return send_frame(c, BULK_FRAME_GO, NULL, 0);
 }
 
 static int read_plan(struct bulk_channel *c, const struct bulk_frame *frame)
@@ -118,31 +118,31 @@ int bulk_channel_accept(struct bulk_channel *c,
 		error = bulk_receive_prepare(c->data_fd, &c->plan);
 	if (error < 0)
 		return error;
-	error = tell(c, BULK_FRAME_READY, NULL, 0);
+	error = send_frame(c, BULK_FRAME_READY, NULL, 0);
 	/* The client opens its other channels meanwhile. */
 	return error ? error : await(c, BULK_FRAME_GO, silence_ns, &frame);
 }
 
-static int tell_sent(struct bulk_channel *c)
+static int report_sent(struct bulk_channel *c)
 {
 	uint8_t *body = malloc(BULK_TOTALS_BYTES_MAX);
 	int error = -ENOMEM;
 
 	if (body)
-		error = tell(c, BULK_FRAME_SENT, body,
-			     bulk_sent_write(&c->sent, body));
+		error = send_frame(c, BULK_FRAME_SENT, body,
+				   bulk_sent_write(&c->sent, body));
 	free(body);
 	return error;
 }
 
-static int tell_received(struct bulk_channel *c)
+static int report_received(struct bulk_channel *c)
 {
 	uint8_t *body = malloc(BULK_TOTALS_BYTES_MAX);
 	int error = -ENOMEM;
 
 	if (body)
-		error = tell(c, BULK_FRAME_RESULT, body,
-			     bulk_received_write(&c->received, body));
+		error = send_frame(c, BULK_FRAME_RESULT, body,
+				   bulk_received_write(&c->received, body));
 	free(body);
 	return error;
 }
@@ -164,7 +164,7 @@ static void *run_sender(void *argument)
 		cpu_time_begin(&c->session->cpu);
 	c->send_error = bulk_send(&send, &c->sent);
 	/* Without an end in the middle of a unit, the peer still hears. */
-	if (c->send_error != -ECANCELED && tell_sent(c) && !c->send_error)
+	if (c->send_error != -ECANCELED && report_sent(c) && !c->send_error)
 		c->send_error = -ECONNRESET;
 	if (c->session)
 		cpu_time_end(&c->session->cpu);
@@ -274,29 +274,29 @@ static int hear(struct bulk_channel *c, const struct bulk_frame *frame)
 }
 
 /* A client that only receives says with an empty SENT that it has enough. */
-static int tell_stop(struct bulk_channel *c)
+static int report_stop(struct bulk_channel *c)
 {
-	c->told = true;
+	c->reported = true;
 	c->sent.totals.stopped = 1;
 	c->sent.slots.slot_ns = c->plan.slot_ns;
-	return tell_sent(c);
+	return report_sent(c);
 }
 
 /* What can be said now that the sender does not write any more. */
-static int tell_rest(struct bulk_channel *c)
+static int report_rest(struct bulk_channel *c)
 {
-	if (c->told || (c->sends && !atomic_load(&c->sender_done)))
+	if (c->reported || (c->sends && !atomic_load(&c->sender_done)))
 		return 0;
 	if (c->client) {
 		if (!c->sends)
-			return atomic_load(&c->stop) ? tell_stop(c) : 0;
-		c->told = true;
+			return atomic_load(&c->stop) ? report_stop(c) : 0;
+		c->reported = true;
 		return c->send_error;
 	}
 	if (!c->receives || !c->peer_has_sent)
 		return 0;
-	c->told = true;
-	return tell_received(c);
+	c->reported = true;
+	return report_received(c);
 }
 
 /* The client has heard all; the responder goes on until the client goes. */
@@ -364,7 +364,7 @@ static int listen_to_peer(struct bulk_channel *c)
 			found = hear(c, &frame);
 		if (found == -ECONNRESET && !c->client)
 			break;
-		error = found ? found : tell_rest(c);
+		error = found ? found : report_rest(c);
 		if (!error && atomic_load(&c->ended))
 			error = -ECANCELED;
 		if (!error && is_silent(c))

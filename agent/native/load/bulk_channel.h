@@ -49,7 +49,7 @@ struct bulk_channel {
 	bool sender_runs, receiver_runs; /* and must be joined */
 	atomic_bool sender_done;
 	_Atomic uint64_t units_to_come; /* as the peer says in SENT */
-	bool told; /* this end has said all it has to say */
+	bool reported; /* this end has sent all of its report */
 	uint64_t units_counted; /* of those that went or came */
 	uint64_t moved_ns; /* when one last did, or something was said */
 	uint64_t looked_ns; /* when it was last seen how far the stream is... */
@@ -71,8 +71,8 @@ int bulk_channel_go(struct bulk_channel *c);
 int bulk_channel_accept(struct bulk_channel *c,
 			bool (*is_within)(const struct bulk_plan *plan,
 					  const struct terms *terms));
-/* Send and receive what the plan says, until all is told. 0 or -errno: what
- * was counted until then is there. */
+/* Send and receive what the plan says, until both ends reported. 0 or -errno:
+ * what was counted until then is there. */
 int bulk_channel_run(struct bulk_channel *c);
 
 #endif

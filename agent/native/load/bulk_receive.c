@@ -44,8 +44,8 @@ struct receiver {
 	unsigned int batch;
 	size_t room; /* for each message of a batch */
 	uint8_t *memory;
-	uint32_t drops; /* that the kernel has told of, mod 2^32 */
-	uint64_t told_ns; /* when the peer's last word was seen; 0: not yet */
+	uint32_t drops; /* as the kernel last reported them, mod 2^32 */
+	uint64_t peer_done_ns; /* when its count was seen; 0: not yet */
 	uint64_t gap_ns; /* the longest between two calls that brought some */
 	struct mmsghdr messages[BULK_BATCH_UNITS];
 	struct iovec vectors[BULK_BATCH_UNITS];
@@ -66,7 +66,7 @@ static int usual_buffer(int like)
 {
 	int fd = socket(get(like, SOL_SOCKET, SO_DOMAIN),
 			SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	/* The kernel doubles what it is asked for, and tells the double. */
+	/* The kernel doubles what it is asked for, and returns the double. */
 	int bytes = fd < 0 ? 0 : get(fd, SOL_SOCKET, SO_RCVBUF) / 2;
 
 	if (fd >= 0)
@@ -259,13 +259,13 @@ static bool is_over(struct receiver *r, bool idle, uint64_t since_ns)
 		return true;
 	if (sent == BULK_SENT_UNKNOWN)
 		return false;
-	if (!r->told_ns)
-		r->told_ns = since_ns;
-	if (heard_ns < r->told_ns)
-		heard_ns = r->told_ns;
+	if (!r->peer_done_ns)
+		r->peer_done_ns = since_ns;
+	if (heard_ns < r->peer_done_ns)
+		heard_ns = r->peer_done_ns;
 	return (idle && r->sequence.received >= sent) ||
 	       since_ns >= heard_ns + quiet_limit_ns(r) ||
-	       since_ns >= r->told_ns + patience_ns;
+	       since_ns >= r->peer_done_ns + patience_ns;
 }
 
 static void note_progress(struct receiver *r)
@@ -292,7 +292,7 @@ static int receive_all(struct receiver *r)
 		since = now;
 		now = clock_ns();
 
-		/* The peer's socket has gone: its control connection tells. */
+		/* The peer's socket has gone: its connection will end. */
 		if (n < 0 && n != -EAGAIN && n != -EINTR && n != -ECONNREFUSED)
 			return n;
 		if (n > 0)

@@ -101,7 +101,7 @@ static void show_received(FILE *to, const struct bulk_received *r, bool udp)
 	fputs("}", to);
 }
 
-/* Sums over the channels of one direction, where every channel has told. */
+/* Sums over the channels of one direction, where every channel has reported. */
 struct sums {
 	bool sent_known, received_known;
 	uint64_t sent, sent_bytes, sent_first_ns, sent_last_ns;

@@ -193,7 +193,7 @@ static int bear_failure(struct sender *s, int error)
 		wait_for_room(s);
 		return 0;
 	case -EINTR:
-	/* Its peer's socket has gone; that the control connection tells. */
+	/* Its peer's socket has gone: the control connection will end. */
 	case -ECONNREFUSED:
 		return 0;
 	/* The path does without checksum offload, or units are longer than

@@ -18,13 +18,13 @@
  * calls             send calls that sent something
  * would_block       sends that found the send buffer full, and waited
  * no_buffers        sends that the kernel had no memory for, and were repeated
- * start_ns          of its slots: when it was told to begin
+ * start_ns          of its slots: when the peer asked it to begin
  * first_ns, last_ns around the first and the last send call
  * stopped           1: before the plan was fulfilled
  * error             errno that ended it; 0: none
  * way               UDP: the enum send_way that was used
  *
- * TCP only, of TCP_INFO at its end; 0 where an older kernel does not tell:
+ * TCP only, of TCP_INFO at its end; 0 where an older kernel has none:
  * retransmits (segments), congestion_window (segments), srtt_ns, rttvar_ns,
  * min_rtt_ns, delivery_rate_bps, busy_ns, receive_window_limited_ns,
  * send_buffer_limited_ns.

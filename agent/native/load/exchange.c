@@ -123,7 +123,7 @@ int exchange_check_session(struct exchange *x)
 }
 
 /* Write the header and give the message its key. Two clear messages must not
- * have the same time: it is all that tells them apart. */
+ * have the same time: only the time distinguishes them. */
 static void write_header(struct exchange *x, struct record *r)
 {
 	uint64_t real_ns;

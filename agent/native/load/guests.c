@@ -31,7 +31,7 @@ static const uint64_t arrival_limit_ns = 5 * NS_PER_SECOND;
  * and wait for what is still on its way. */
 static const uint64_t grace_ns = 75 * NS_PER_SECOND;
 
-/* What a new thread is told; valid until it posts `taken`. */
+/* Arguments of a new thread; valid until it posts `taken`. */
 struct hand_over {
 	struct guest *guest;
 	int ended; /* the eventfd */

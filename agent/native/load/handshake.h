@@ -1,6 +1,6 @@
 /*
- * handshake.h - what a client and `latprof-load echo` tell each other before a
- * session: the bytes of it, and the proofs that both know the secret.
+ * handshake.h - what a client and `latprof-load echo` send before a session:
+ * its bytes, and the proofs that both know the secret.
  *
  *   client                                  echo
  *   HELLO      what it asks for      ->

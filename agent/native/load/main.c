@@ -68,7 +68,7 @@ static int take_cpu(int cpu, struct failure *failure)
 	return error;
 }
 
-/* The parent may have died before prctl(): then nobody would tell us. */
+/* The parent may have died before prctl(): then no signal would come. */
 static void follow_parent(pid_t parent)
 {
 	/* Who is stopped (SIGSTOP) would not hear another one. */

@@ -300,7 +300,7 @@ static int give_up(struct peer *p, uint64_t now_ns)
 	return gave_up;
 }
 
-/* A spinning loop asks where a reply is to come; else the last wait told. */
+/* A spinning loop asks where a reply is to come; else the last wait knows. */
 static bool may_be_read(struct peer *p, uint64_t now_ns)
 {
 	bool asked = p->x->options->spin ? p->waiting.count > 0 : p->readable;

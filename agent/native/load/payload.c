@@ -1,4 +1,4 @@
-/* payload.c - the bytes behind the header, which tell where they belong. */
+/* payload.c - the bytes behind the header, which show where they belong. */
 #include <endian.h>
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /*
- * payload.h - the bytes behind the header, which tell where they belong.
+ * payload.h - the bytes behind the header, which show where they belong.
  *
  * One endless sequence of bytes is given: word j (8 bytes, big endian) is
  * splitmix64 of j. Message s is the window of it that begins at byte

@@ -26,7 +26,7 @@ static void wait_until(uint64_t ns)
 static int run_loop(struct client *c, struct pingpong_result *ret)
 {
 	const struct options *o = c->options;
-	struct failure *told = c->failure, closing;
+	struct failure *kept = c->failure, closing;
 	int error = client_open(c), closed;
 	uint64_t ended_ns, measured_ns;
 
@@ -46,7 +46,7 @@ static int run_loop(struct client *c, struct pingpong_result *ret)
 	if (error)
 		c->failure = &closing; /* keep the line of the first error */
 	closed = client_close(c);
-	c->failure = told;
+	c->failure = kept;
 	return error ? error : closed;
 }
 

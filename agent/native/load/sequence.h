@@ -6,7 +6,7 @@
  * one with losses has every lost number counted exactly, once nothing can
  * come any more. Where there are more gaps than fit, the oldest are taken as
  * lost; a datagram that comes from before them is `stale`: late or doubled,
- * nobody can tell.
+ * which is not known.
  *
  * Reordered and its extent: RFC 4737. A datagram is reordered when a greater
  * number has come before; its extent is how many arrivals lie between it and

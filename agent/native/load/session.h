@@ -102,7 +102,7 @@ struct session_link {
 };
 
 /* Connect to the responder at address and port, agree on the terms, and open
- * the data socket; options tell wire, secret, and how sockets are set. In the
+ * the data socket; options give wire, secret, and how sockets are set. In the
  * clear wire there is nothing to agree on. 0 or -errno with a line, -ECANCELED
  * where a signal came meanwhile (interrupts.h). */
 int session_open(const struct options *options, const char *address,

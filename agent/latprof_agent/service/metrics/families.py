@@ -70,7 +70,7 @@ _AT_THE_SENDER = (Quantity.SEND_QUEUE, Quantity.QDISC, Quantity.TRANSIT)
 
 
 def _place(quantity: Quantity) -> tuple[str, Labels]:
-    """Give the family of a quantity, and the labels that tell it from others there."""
+    """Give the family of a quantity, and the labels that identify it there."""
     if quantity in (Quantity.RESPONSE, Quantity.SERVER, Quantity.TLS_HANDSHAKE):
         return f"latprof_{quantity}_seconds", {}
     if quantity.startswith("rtt_"):
@@ -183,12 +183,12 @@ def label_value(text: str) -> str:
 
 
 def labels_of(group: Group) -> Labels:
-    """Labels that tell a group from others: those of the grouping in use."""
+    """Labels that identify a group: those of the grouping in use."""
     return {name: label_value(value) for name, value in vars(group).items() if value}
 
 
 def families(totals: Totals, edges: EdgeSets) -> Iterator[Family]:
-    """Give all that `totals` tells."""
+    """Give all that `totals` has."""
     groups = {group: labels_of(group) for group in sorted(totals.groups)}
     yield from _histograms(totals, groups, edges)
     yield from _counters(totals, groups)

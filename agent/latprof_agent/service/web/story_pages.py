@@ -34,7 +34,7 @@ class StoryPages:
 
     def __init__(self, folder: StoryFolder) -> None:
         self._folder = folder
-        self._told = lru_cache(maxsize=4 * MOST_LISTED)(self._headline)
+        self._headlines = lru_cache(maxsize=4 * MOST_LISTED)(self._headline)
         self._way = f"with the token in {folder.path / TOKEN} as password"
 
     def unlocked_by(self, request: Request) -> bool:
@@ -64,7 +64,7 @@ class StoryPages:
     def _row(self, kept: Kept) -> str:
         link = f'<a href="stories/{kept.id}">{_when(kept)}</a>'
         took = html.escape(duration(1000 * kept.took_us))
-        return f"<tr><td>{link}<td>{took}<td>{html.escape(self._told(kept.id))}"
+        return f"<tr><td>{link}<td>{took}<td>{html.escape(self._headlines(kept.id))}"
 
     def _headline(self, name: str) -> str:
         story = self._story(name)
