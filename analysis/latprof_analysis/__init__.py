@@ -6,7 +6,7 @@ arrays go in and come out; times are nanoseconds where a name ends in ``_ns``.
 `analyze` does what the command of that name does. Beneath it: `read_samples` and
 `read_runs` read, `scan_runs` sums up what does not fit into memory,
 `percentiles`, `find_modes`, `level_changes` and others each answer one question,
-`fit_round_trips` and `fit_one_way` fit D = aS + b, `compare_sides` tells what
+`fit_round_trips` and `fit_one_way` fit D = aS + b, `compare_sides` finds what
 changed. Names are loaded when they are first used.
 """
 

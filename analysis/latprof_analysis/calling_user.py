@@ -25,7 +25,7 @@ class User:
 def calling_user(environment: Mapping[str, str] = os.environ) -> User:
     """Return who started this: whoever typed sudo, doas or pkexec, else ourselves.
 
-    Only root is told by the environment, which these programs write; what is no
+    Only root looks at the environment, which these programs write; what is no
     user's number or name there is none of theirs and does not count.
     """
     if os.geteuid() != ROOT:
@@ -49,7 +49,7 @@ def find_user(text: str) -> User:
 
 
 def _number(text: str) -> int | None:
-    """The id that a text tells, if it does."""
+    """Read an id; None: the text is none."""
     if not (text.isascii() and text.isdecimal() and len(text) <= len(str(_MOST))):
         return None
     number = int(text)
@@ -65,7 +65,7 @@ def _named(name: str) -> User | None:
 
 
 def _user(uid: int, gid: int | None) -> User:
-    """A user by number; in a group of the same number where nothing tells another."""
+    """A user by number; in the group of the same number where no other is known."""
     try:
         entry = pwd.getpwuid(uid)
     except KeyError:

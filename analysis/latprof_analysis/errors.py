@@ -66,7 +66,7 @@ def refused(
     number, where = errno.ENOMEM, ""
     if isinstance(error, OSError):
         number = error.errno or 0
-        # where the name is not told there is none, as of the folder we are in
+        # an error without a name is of the folder we are in
         name = error.filename or ("." if number == errno.ENOENT else "")
         where = f"{name}: " if name else ""
     elif not isinstance(error, MemoryError):

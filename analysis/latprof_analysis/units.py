@@ -121,8 +121,8 @@ def either(word: str, read: Callable[[str], _T]) -> Callable[[str], _T | str]:
         try:
             return read(text)
         except argparse.ArgumentTypeError as error:
-            told = str(error).replace("must be ", f"must be {word} or ", 1)
-            raise argparse.ArgumentTypeError(told) from error
+            message = str(error).replace("must be ", f"must be {word} or ", 1)
+            raise argparse.ArgumentTypeError(message) from error
 
     return convert
 

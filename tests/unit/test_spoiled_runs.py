@@ -24,7 +24,7 @@ from latprof_analysis.report.setting import setting_parts
 from latprof_analysis.report.terminal import Terminal, write_parts
 from latprof_analysis.stages import STAGES, STAMPS
 from latprof_analysis.study.analysis import Study, analyze
-from latprof_analysis.study.runs import _TOLD_BY_A_RUN
+from latprof_analysis.study.runs import _OF_A_RUN
 from made_runs import write_table
 from message_rows import message
 
@@ -97,8 +97,8 @@ def taken(folder, name, parts):
 def test_no_value_of_a_summary_breaks_a_report(tmp_path):
     whole = analyze(copied(tmp_path)).document
     ((name, run),) = whole["runs"].items()
-    own = {part: value for part, value in run.items() if part not in _TOLD_BY_A_RUN}
-    for found in taken(tmp_path, "summary", _TOLD_BY_A_RUN):
+    own = {part: value for part, value in run.items() if part not in _OF_A_RUN}
+    for found in taken(tmp_path, "summary", _OF_A_RUN):
         document = whole | {"runs": {name: own | found}}
         show(document)
         assert setting_parts(document)

@@ -21,19 +21,19 @@ _EVERY_SECONDS = 0.2
 
 
 def show_progress() -> Callable[[int, int], None] | None:
-    """Return what tells rows read of rows in all on stderr, if that is a terminal."""
+    """Return what shows rows read of rows in all on stderr, if that is a terminal."""
     if not sys.stderr.isatty():
         return None
-    began = told = time.monotonic()
+    began = shown_at = time.monotonic()
 
     def show(done: int, planned: int) -> None:
-        nonlocal told
+        nonlocal shown_at
         now = time.monotonic()
-        if done >= planned and told > began:
+        if done >= planned and shown_at > began:
             sys.stderr.write("\r\x1b[K")
-        elif now - began > _QUIET_SECONDS and now - told > _EVERY_SECONDS:
+        elif now - began > _QUIET_SECONDS and now - shown_at > _EVERY_SECONDS:
             left = (now - began) * (planned - done) / max(1, done)
-            told = now
+            shown_at = now
             sys.stderr.write(
                 f"\r\x1b[Kread {done:,} of about {planned:,} rows, {left:.0f} s left"
             )

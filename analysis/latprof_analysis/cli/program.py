@@ -94,15 +94,15 @@ def _too_low(what: str, allowed: int, least: int, word: str) -> LatprofError:
 def keep_blas_small() -> None:
     """Let NumPy begin no threads: each takes 40 MB of address space, and none has work.
 
-    Told to the libraries alone: os.environ, which a COMMAND gets, stays as it is.
+    Only the libraries see it: os.environ, which a COMMAND gets, stays as it is.
     """
     if _BLAS_THREADS not in os.environ:
         os.putenv(_BLAS_THREADS, "1")
 
 
 class _HelpAll(argparse.Action):
-    def __init__(self, **told: Any) -> None:
-        super().__init__(nargs=0, default=argparse.SUPPRESS, **told)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(nargs=0, default=argparse.SUPPRESS, **options)
 
     def __call__(self, parser: Any, *_: Any) -> None:
         parser.rare = ()
@@ -123,7 +123,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 class Subcommand:
     """What it does, the module that does it, and the room that its libraries take.
 
-    `forms` are words that may follow its name, and what is done then: the module tells
+    `forms` are words that may follow its name, and what is done then: the module finds
     with `form_of(words)` which is meant, and adds the options of one.
     """
 
@@ -136,7 +136,7 @@ class Subcommand:
 class _Parser(argparse.ArgumentParser):
     """Says what is wrong in one line; `rare` options are in `--help-all` only.
 
-    `elsewhere` tells of options that others have, which.
+    `elsewhere` names who has an option that this one has not.
     """
 
     rare: Collection[str] = ()
@@ -153,14 +153,14 @@ class _Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         """Return the help without rare options."""
-        told = {action: action.help for action in self._actions}
-        for action in told:
+        helps = {action: action.help for action in self._actions}
+        for action in helps:
             if action.dest in self.rare:
                 action.help = argparse.SUPPRESS
         try:
             return super().format_help()
         finally:
-            for action, text in told.items():
+            for action, text in helps.items():
                 action.help = text
 
     def error(self, message: str) -> NoReturn:
@@ -272,7 +272,7 @@ def parsed(
 ) -> argparse.Namespace:
     """Parse a command line; it exits with a line where that is wrong.
 
-    Of a subcommand with several forms the words tell which; `arguments` are as they
+    Of a subcommand with several forms the words choose one; `arguments` are as they
     were given, `own_words` those behind its name and its form's.
     """
     name = _named(subcommands, words)

@@ -3,10 +3,10 @@
 In CSV it has one row for each side, group and percentile, and for each throughput and
 loss, whose values have columns of their own since these are no times.
 
-A limit that holds only where something can be told would pass what was measured too
+A limit that holds only where something is known would pass what was measured too
 little. So there are three outcomes: failed, where the whole interval is beyond the
-limit; undecided, where the estimate is and the interval is not, or where nothing can
-be told; passed.
+limit; undecided, where the estimate is and the interval is not, or where nothing is
+known; passed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def document(found: Comparison) -> dict[str, Any]:
     Times are nanoseconds. ``groups`` has each kind, stage and size that the baseline
     and another side have, ``percentiles`` in it what is judged; ``verdict`` is one of
     slower, faster, same, no evidence, too few (with the reason), mixed. ``detectable``
-    is what `detectable` tells of each side. ``loss`` is a share of what was sent;
+    is what `detectable` finds for each side. ``loss`` is a share of what was sent;
     ``throughput`` has its own ``unit``.
     """
     baseline, *others = [side.name for side in found.sides]
@@ -71,7 +71,7 @@ def document(found: Comparison) -> dict[str, Any]:
         "correction": found.correction,
         "smallest": found.smallest,
         "drawn": "runs" if found.repeated else "values in the order of time",
-        "counts": {name: _verdicts(told) for name, told in by_side.items()},
+        "counts": {name: _verdicts(rows) for name, rows in by_side.items()},
         "detectable": seen,
         "groups": groups,
         "loss": loss,
@@ -126,24 +126,26 @@ _RATE_UNITS = ("bit/s", "round trips/s")
 def _of_runs(
     of: tuple[str, Group], change: FigureChange, units: tuple[str, str]
 ) -> dict[str, Any]:
-    told, (side, group) = change.as_dict(), of
+    values, (side, group) = change.as_dict(), of
     others = ("ratio", "difference", "p", "reason", "p_adjusted", "verdict")
     return {
         "side": side,
         "protocol": group.kind,
         "size_bytes": _named(group)["size_bytes"],
         "unit": units[group.stage != TRANSFER],
-        **{end: {key: told[end][key] for key in ("value", "n")} for end in ("a", "b")},
-        **{key: told[key] for key in others},
+        **{
+            end: {key: values[end][key] for key in ("value", "n")} for end in ("a", "b")
+        },
+        **{key: values[key] for key in others},
     }
 
 
 def _figure(sides: Sequence[Side], group: Group, statistic: str) -> dict[str, Any]:
     """Put a figure of each side beside that of the baseline."""
-    told = [
+    values = [
         _merged(statistic, side.figures.get((group, statistic), [])) for side in sides
     ]
-    base = told[0][0]
+    base = values[0][0]
     return {
         "kind": group.kind,
         "size_bytes": _named(group)["size_bytes"],
@@ -154,7 +156,7 @@ def _figure(sides: Sequence[Side], group: Group, statistic: str) -> dict[str, An
                 "count": count,
                 "ratio": value / base if base and value is not None else None,
             }
-            for side, (value, count) in zip(sides, told, strict=True)
+            for side, (value, count) in zip(sides, values, strict=True)
         },
         "reason": _NOT_JUDGED,
     }
@@ -210,27 +212,27 @@ def _answer_of_figures(
     baseline: str, name: str, figures: Sequence[dict[str, Any]]
 ) -> str:
     ratios = [figure["sides"][name]["ratio"] for figure in figures]
-    told = [ratio for ratio in ratios if ratio is not None]
-    if not told:
+    known = [ratio for ratio in ratios if ratio is not None]
+    if not known:
         return f"Nothing can be told of {name}: it has no figure of {baseline}."
     return (
-        f"{name} against {baseline}: {min(told):.3g} to {max(told):.3g} times as"
-        f" long in {plural(len(told), 'figure')}; each sums up many latencies, so none"
+        f"{name} against {baseline}: {min(known):.3g} to {max(known):.3g} times as"
+        f" long in {plural(len(known), 'figure')}; each sums up many latencies, so none"
         " can be judged."
     )
 
 
 def _answer_of_rates(baseline: str, name: str, rates: Sequence[dict[str, Any]]) -> str:
-    """Answer where only throughput and loss are told."""
-    told = [one for one in rates if one["side"] == name]
-    if not told:
+    """Answer where only throughput and loss are known."""
+    found = [one for one in rates if one["side"] == name]
+    if not found:
         return f"Nothing can be told of {name}: it has no figure of {baseline}."
-    counts = Counter(one["verdict"] for one in told)
-    if counts["too few"] == len(told):
-        reason = next(one["reason"] for one in told)
+    counts = Counter(one["verdict"] for one in found)
+    if counts["too few"] == len(found):
+        reason = next(one["reason"] for one in found)
         return f"Nothing can be told of {name}: {reason}."
     counted = ", ".join(f"{verdict} in {n}" for verdict, n in counts.items())
-    figures = plural(len(told), "figure")
+    figures = plural(len(found), "figure")
     return f"{name} against {baseline}: {counted} of {figures} of throughput and loss."
 
 
@@ -337,15 +339,15 @@ def write_csv(document: dict[str, Any], file: TextIO) -> None:
 
 def _percentile_rows(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for group in document["groups"]:
-        for name, told in group["percentiles"].items():
-            yield {**group, **told, **_found(told, _FIGURES), "figure": name}
+        for name, one in group["percentiles"].items():
+            yield {**group, **one, **_found(one, _FIGURES), "figure": name}
 
 
 def _found(
-    told: dict[str, Any], columns: Mapping[str, tuple[str, str]]
+    figure: dict[str, Any], columns: Mapping[str, tuple[str, str]]
 ) -> dict[str, Any]:
     return {
-        column: (told[part] or {}).get(key) for column, (part, key) in columns.items()
+        column: (figure[part] or {}).get(key) for column, (part, key) in columns.items()
     }
 
 
@@ -369,9 +371,9 @@ def _figure_rows(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _rate_rows(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for figure in ("throughput", "loss"):
-        for told in document[figure]:
-            shown = _found(told, _FIGURES | _OF_RATES)
-            yield {**told, **shown, "kind": told["protocol"], "figure": figure}
+        for one in document[figure]:
+            shown = _found(one, _FIGURES | _OF_RATES)
+            yield {**one, **shown, "kind": one["protocol"], "figure": figure}
 
 
 # Of latencies a gate looks at these, not at stages: of the many stages of two single
@@ -460,11 +462,11 @@ def _latencies(
         yield _finding("latency", reason=reason)
     for group in wanted:
         percentiles = group["percentiles"]
-        told = {p: o for p, o in percentiles.items() if o["p_adjusted"] is not None}
-        if not told:
+        judged = {p: o for p, o in percentiles.items() if o["p_adjusted"] is not None}
+        if not judged:
             reason = next(iter(percentiles.values()))["reason"] or "too few values"
             yield _finding("latency", group, reason=reason)
-        for p, one in told.items():
+        for p, one in judged.items():
             ratio = one["ratio"]
             # more than nothing is above any share of it
             bound, why = (1 + limit, "") if ratio else (0.0, "the baseline has 0")

@@ -41,7 +41,7 @@ Verdict = Literal[
 ]
 
 CONFIDENCE = 0.95
-# A sample worth fewer independent values does not tell how dependent they are. With
+# A sample worth fewer independent values does not show how dependent they are. With
 # this bound at most 6 of 100 comparisons without a change claim one, however long the
 # dependence (simulated); of those that are worth 10 to 20, 83 to 94 of 100 intervals
 # hold the truth, of those worth more 93 to 97.
@@ -97,8 +97,8 @@ class FigureChange:
     difference : Effect or None
         B less A, in the unit of the values.
     p_value : float or None
-        Probability of so large a difference if there is none. None where it cannot
-        be told.
+        Probability of so large a difference if there is none. None where it is not
+        known.
     reason : str or None
         Why there is no `p_value`.
     p_adjusted : float or None
@@ -184,13 +184,13 @@ def critical(freedom: float) -> float:
 
 
 def independent_count(series: Floats) -> float:
-    """Return how many independent values would tell the mean of a series as well.
+    """Return how many independent values would estimate a series' mean as well.
 
-    `variance_inflation` tells by what dependence raises the variance of the mean.
+    `variance_inflation` gives the factor of dependence in the variance of the mean.
     Of a series, which is in the order of time, that is short against its dependence
     it comes out too low by about 2 / n of its square, since the correlations are
     taken around the sample's own mean; so much is added. Long series are first
-    averaged in blocks, whose variance tells of what is nearer than a block.
+    averaged in blocks, whose variance has what is nearer than a block.
     """
     block = -(-series.size // _LONGEST)
     means = series[: series.size // block * block].reshape(-1, block).mean(axis=1)
@@ -224,7 +224,7 @@ def spread_of_runs(a: Floats, b: Floats) -> Spread:
     """Return the spread of the difference of the means of runs.
 
     `a` and `b` hold a figure for each run, two or more on one side. A side of one run
-    does not tell how runs differ: what the other side tells is then taken for both.
+    does not show how runs differ: the other side's spread is then taken for both.
     """
     if min(a.size, b.size) >= 2:
         variances = float(a.var(ddof=1)), float(b.var(ddof=1))
@@ -316,7 +316,7 @@ def _of_repeats(a: Repeats, b: Repeats, p: float) -> FigureChange:
 def compare_figures(
     a: Floats, b: Floats, counts: tuple[int, int] | None = None
 ) -> FigureChange:
-    """Compare a figure of which each run tells one value.
+    """Compare a figure of which each run has one value.
 
     Logarithms of the values, or the values where one is 0, by Welch's t; a side of
     one run is taken to vary as the other does.
@@ -448,7 +448,7 @@ class RankEffect:
     larger : Effect
         Vargha and Delaney's A; 1/2 where neither side tends to be larger.
     p_value : float or None
-        Of so much if it is 1/2; None where it cannot be told.
+        Of so much if it is 1/2; None where it is not known.
     reason : str or None
         Why there is no `p_value`.
     p_adjusted : float or None
@@ -543,7 +543,7 @@ def _placements(of: Repeats, among: Repeats) -> list[Floats]:
 
 
 def _effect(value: float, found: Spread, counts: tuple[float, float]) -> RankEffect:
-    """Return the effect; where all of one side are larger, by what n can tell."""
+    """Return the effect; where all of one side are larger, by what n can show."""
     most = value * (1 - value)
     pairs = min(counts)
     if found.error > 0 and most > 0:

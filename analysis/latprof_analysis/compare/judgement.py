@@ -282,8 +282,10 @@ def compare_sides(
         for group in sorted(baseline.series.keys() & other.series, key=Group.order)
         if wanted.has(group)
     ]
-    told = Counter(key for side in sides for key in side.figures)
-    figures = [key for key, times in told.items() if times > 1 and wanted.has(key[0])]
+    times_of = Counter(key for side in sides for key in side.figures)
+    figures = [
+        key for key, times in times_of.items() if times > 1 and wanted.has(key[0])
+    ]
     judge = partial(_judged, smallest=smallest, correction=correction)
     beside = partial(_beside, judge=judge, sides=sides, choice=wanted)
     loss = {

@@ -1,7 +1,7 @@
 """Loss and throughput of two sides: of round trips, of datagrams, of a mesh.
 
 Round trips are known one by one, so that single runs can be compared. Of bulk transfers
-and of a mesh's load each run tells a number, so that runs must be repeated.
+and of a mesh's load each run has a number, so that runs must be repeated.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def compare_loss(a: Sequence[Trips], b: Sequence[Trips]) -> FigureChange:
 
 def _two_shares(flags: Sequence[NDArray[np.bool_]]) -> tuple[Effect, float]:
     series = [side.astype(np.float64) for side in flags]
-    # A side that lost few does not tell how its losses come: take the other's.
+    # A side that lost few does not show how its losses come: take the other's.
     factor = max(side.size / independent_count(side) for side in series)
     worth = [side.size / factor for side in series]
     shares = [float(side.mean()) for side in series]
@@ -142,7 +142,7 @@ def _offered_apart(offered: Sequence[float | None]) -> tuple[float, float] | Non
 
 
 def compare_rates(a: Sequence[Rate], b: Sequence[Rate]) -> FigureChange:
-    """Compare what got through a second, of which each run tells one number.
+    """Compare what got through a second, of which each run has one number.
 
     The logarithms of the runs' rates, by Welch's t, as those of their quantiles.
     """
@@ -159,7 +159,7 @@ def compare_rates(a: Sequence[Rate], b: Sequence[Rate]) -> FigureChange:
 
 
 def compare_lost(a: Sequence[Lost], b: Sequence[Lost]) -> FigureChange:
-    """Compare the shares of lost datagrams, of which each run tells the counts.
+    """Compare the shares of lost datagrams, of which each run has the counts.
 
     The runs' shares, by Welch's t. How the losses of a single run depend on each
     other is not in its counts, so that one run on each side is not judged.

@@ -4,7 +4,7 @@ Run folders give the stages of their messages by protocol, kind and size, their
 round trips by protocol and size, and the parts of their exchanges by protocol and
 way; those of operations on stores each operation and its parts by store and payload;
 those of bulk transfers throughput and loss of each part; any other file its kinds and
-sizes. What differs in how sides were measured is told, since it may explain the rest.
+sizes. What differs in how sides were measured is noted, since it may explain the rest.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _OF_HISTOGRAMS = (0.5, 0.99)
 # With more sizes than this they are put into classes by powers of two.
 _MOST_SIZES = 32
 
-# A latency that sums up so many messages; NA where that is not told.
+# A latency that sums up so many messages; NA where that is not known.
 Figure = tuple[float, Any]
 
 
@@ -115,7 +115,7 @@ class Side:
     # after the other, so that they have a pace
     trips: dict[Group, list[Trips]] = field(default_factory=dict)
     paced: dict[Group, list[Trips]] = field(default_factory=dict)
-    # of each run, what it tells as a number: of bulk transfers, of a mesh's load
+    # of each run, what it has as a number: of bulk transfers, of a mesh's load
     rates: dict[Group, list[Rate]] = field(default_factory=dict)
     lost: dict[Group, list[Lost]] = field(default_factory=dict)
     # by kind and stage: of what share of messages, or exchanges, the stage is known
@@ -130,8 +130,8 @@ class Side:
     @property
     def groups(self) -> set[Group]:
         """What it has latencies, throughput or loss of."""
-        told = (group for group, _ in self.figures)
-        return {*self.series, *told, *self.rates, *self.lost}
+        of_figures = (group for group, _ in self.figures)
+        return {*self.series, *of_figures, *self.rates, *self.lost}
 
 
 class Input(NamedTuple):
@@ -156,7 +156,7 @@ def read_sides(
         then repeats of one side. The folder of a sweep has a side for each of its
         combinations.
     by : str, optional
-        A column of the files by whose values sides are told apart, instead of by
+        A column of the files by whose values sides are distinguished, instead of by
         the arguments. A single ProxyStore CSV is split by its backends unasked.
     **columns
         ``latency_column``, ``unit`` and ``size_column``, as `read_samples` takes
@@ -201,8 +201,8 @@ def _read(argument: str, name: str, **columns: str | None) -> Input:
         notes, folders = list(found.meta.get("notes", [])), []
     if found.skipped_rows:
         notes.append(f"rows that were wrong and left out: {found.skipped_rows}")
-    told = [read_operations([folder], notes) for folder in folders]
-    operations = [one for one in told if one]
+    found_operations = [read_operations([folder], notes) for folder in folders]
+    operations = [one for one in found_operations if one]
     return Input(name, found, notes, read_histograms(folders, notes), operations)
 
 
@@ -283,13 +283,13 @@ def _side(one: Input, classes: bool, level: int) -> Side:
         _add_round_trips(side, found.round_trips)
     elif not found.exchanges.empty:
         _add_exchanges(side, found.exchanges)
-    # percentiles of all traffic: exact, but nothing tells how they scatter
+    # percentiles of all traffic: exact, but how they scatter is not known
     for (name, quantity), histogram in one.histograms.items():
         group = Group(f"{name} {quantity}", "latency", -1)
         for p in _OF_HISTOGRAMS:
             if (value := histogram.quantile(p)) is not None:
-                told = [(value, histogram.count)]
-                side.figures[group, percentile_name(p)] = told
+                values = [(value, histogram.count)]
+                side.figures[group, percentile_name(p)] = values
     return side
 
 
@@ -327,7 +327,7 @@ def _add_messages(side: Side, messages: pd.DataFrame) -> None:
 
 
 def _add_exchanges(side: Side, exchanges: pd.DataFrame) -> None:
-    """Add the parts by way; a request may be of any size, so that sizes tell little."""
+    """Add the parts by way; a request may be of any size, so sizes explain little."""
     rows = exchanges[~exchanges["kind"].isin(APART)]
     since = rows["request_sent_ns"].fillna(rows["request_ready_ns"])
     rows = rows.loc[since.sort_values(kind="stable").index]
@@ -389,8 +389,8 @@ def _without_trials(side: Side, rows: pd.DataFrame, *stamps: str) -> pd.DataFram
     kept = np.ones(len(rows), bool)
     for run, documents in side.documents.items():
         tests = (documents.get("run", {}).get("workload") or {}).get("runs", ())
-        told = [test for test in tests if {"begin_ns", "trial"} <= test.keys()]
-        trials = {test["begin_ns"]: test["trial"] for test in told}
+        known = [test for test in tests if {"begin_ns", "trial"} <= test.keys()]
+        trials = {test["begin_ns"]: test["trial"] for test in known}
         if not any(trials.values()):
             continue
         begins = np.array(sorted(trials))

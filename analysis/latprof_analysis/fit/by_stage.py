@@ -3,8 +3,8 @@
 The factor of a round trip is that of the recorded reply mode, and it is put to the
 test: it stands for two crossings, one after the other, so both directions must grow
 with size. Where one does not, the round trip's bandwidth is withheld and the reason
-told; what each direction says by itself needs no factor. Which stages' slopes are a
-link's rate, and which only the hosts' work, is told; of all, the best is chosen.
+given; a direction by itself needs no factor. Slopes of stages that are a link's rate
+are distinguished from those of the hosts' work; of all, the best is chosen.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _HANDED_OVER = 0.15
 _AROUND_STAMPS_NS = 5e3
 # What is fitted of each direction, and between which stamps. These are of a message's
 # last packet, and the others' time for the link passes in earlier stages: only the
-# last two hold all of it, and so tell a bandwidth.
+# last two hold all of it, and so give a bandwidth.
 _WHOLE = {"one_way": ("send", "ready"), "end_to_end": ("send", "read")}
 QUANTITIES = dict(zip(STAGES, pairwise(STAMPS), strict=True)) | _WHOLE
 # Of messages whose sizes are as they came.
@@ -113,7 +113,7 @@ def fit_stages(
         Of messages.csv.
     reply_mode : 'echo', int or None
         As the run recorded it (`reply_mode_of`). None: it is not known, as of
-        traffic that was only watched; then no bandwidth is told from round trips.
+        traffic that was only watched; then round trips give no bandwidth.
     packets : mapping of str to Packets, optional
         By protocol, how messages are cut. Without it bandwidth is that of payload.
     in_turn : DataFrame or Columns, optional
@@ -169,7 +169,7 @@ def link_rates(fits: Iterable[StageFit]) -> dict[tuple[str, str], StageFit | Non
     and a reply's direction has its own figure. On emulated links of 20 to 1000
     Mbit/s transit was within 0.3% in 14 of 15 directions and 1.1% high in one, with
     idle CPUs; one-way delays were 0.1 to 0.8% low at 20 and 100 Mbit/s
-    (`Fit.host_share` tells by how much they may be), round trips up to 14% at 1000.
+    (`Fit.host_share` has by how much they may be), round trips up to 14% at 1000.
 
     Parameters
     ----------
@@ -323,17 +323,17 @@ def _natural(way: Columns) -> Natural:
     """Return messages of one direction whose sizes are as they came."""
     way = way.at((way.numbers["size_bytes"] > 0) & (way.numbers["send_ns"] != BLANK))
 
-    def told(name: str) -> Floats:
+    def column(name: str) -> Floats:
         return way.floats(name) if name in way.numbers else np.full(len(way), np.nan)
 
-    at = {stamp: told(f"{stamp}_ns") for stamp in STAMPS}
+    at = {stamp: column(f"{stamp}_ns") for stamp in STAMPS}
     delays = {name: at[last] - at[first] for name, (first, last) in _BETWEEN.items()}
     return Natural(
         size_bytes=way.floats("size_bytes"),
         t_ns=way.floats("send_ns"),
         delays_ns={name: np.where(ns >= 0, ns, np.nan) for name, ns in delays.items()},
-        packets=told("packets"),
-        resent=told("retransmits") > 0,
+        packets=column("packets"),
+        resent=column("retransmits") > 0,
         stream="protocol" in way.texts and bool(way.are("protocol", "tcp").any()),
     )
 

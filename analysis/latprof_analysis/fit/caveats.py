@@ -2,7 +2,7 @@
 
 A line against bytes takes whatever grows with a message for the link's work on its
 bytes. Hosts and devices also spend time on each packet, and between messages of one
-packet and those of several the two do not grow in step: so it is told apart.
+packet and those of several the two do not grow in step: so they are separated.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MOST_RESENT = 0.03
 # A sender's first window lets ten packets by at once.
 _PACED_PACKETS = 10
 _QUEUED_BYTES = 3 * 1500
-_UNTOLD = (
+_PACKETS_UNKNOWN = (
     "headers and what else packets take are in the slope, since how messages are cut"
     " into packets is not known"
 )
@@ -66,12 +66,12 @@ def packet_cost(crossing: Crossing, low: LowDelays, confidence: float) -> Packet
             " messages take longer than those of long ones, as on several links in a"
             " row"
         )
-    told = f"{cost.value / 1e3:.3g} us [{cost.low / 1e3:.3g}, {cost.high / 1e3:.3g}]"
+    text = f"{cost.value / 1e3:.3g} us [{cost.low / 1e3:.3g}, {cost.high / 1e3:.3g}]"
     return PacketCost(
         reason=(
-            f"a packet takes {told} beyond its bytes"
+            f"a packet takes {text} beyond its bytes"
             if cost.low > 0
-            else f"what a packet takes beyond its bytes is not told from none: {told}"
+            else f"what a packet takes beyond its bytes is not told from none: {text}"
         ),
         per_packet_ns=cost,
         bandwidth_bits_per_second=scale.bandwidth(byte_ns),
@@ -81,8 +81,8 @@ def packet_cost(crossing: Crossing, low: LowDelays, confidence: float) -> Packet
 def with_range(fit: Fit, missing_share: float = 0.0) -> Fit:
     """Return the fit with the range of the link's own rate, and what is in it.
 
-    What packets take beside their bytes is in the range also where it is not told from
-    none: packets may then still take as much as its interval reaches. Where nobody
+    What packets take beside their bytes is in the range also where it may be none:
+    packets may then still take as much as its interval reaches. Where nobody
     knows how messages are cut, headers and packets may take any part of the slope:
     5 us a packet on 100 Mbit/s made a line of 92.8, and there is no upper end.
 
@@ -95,8 +95,8 @@ def with_range(fit: Fit, missing_share: float = 0.0) -> Fit:
     if bandwidth is None:
         return fit
     alone, cost = of_bytes_alone(fit), fit.packet_cost
-    told = [bandwidth, alone or bandwidth]
-    low, high = min(one.low for one in told), max(one.high for one in told)
+    rates = [bandwidth, alone or bandwidth]
+    low, high = min(one.low for one in rates), max(one.high for one in rates)
     reasons = []
     if share > _HIDES:
         reasons.append(
@@ -113,7 +113,7 @@ def with_range(fit: Fit, missing_share: float = 0.0) -> Fit:
             high, most_us = at_most, cost.per_packet_ns.high / 1e3
             reasons.append(f"up to {most_us:.3g} us a packet may be beyond its bytes")
     if not fit.packets_told:
-        reasons.append(_UNTOLD)
+        reasons.append(_PACKETS_UNKNOWN)
     most = high / (1 - share) if share < 1 and fit.packets_told else None
     within = RateRange(low / (1 + missing_share), most, ", and ".join(reasons))
     caveats = list(fit.caveats)
@@ -131,7 +131,7 @@ def with_hosts(fit: Fit, measured_ns: float) -> Fit:
 
     Beside programs that want their caches hosts copied at 2.4 ns a byte, and ranges
     by what idle ones take ended at 99.4 of 100 Mbit/s. Where over a third of the
-    slope was theirs, it tells no bandwidth: datagrams of 65 kB that a token bucket
+    slope was theirs, it gives no bandwidth: datagrams of 65 kB that a token bucket
     of 100 Mbit/s let by at once made a line of 2.1 Gbit/s.
 
     Parameters

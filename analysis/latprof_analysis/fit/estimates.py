@@ -2,7 +2,7 @@
 
 What the fits are given is checked here, each with one plain sentence; draws of slopes
 and intercepts become estimates in the units of a `Fit`; what a line leaves of the
-delays is told. Student's and chi-square's tails are reckoned without scipy, whose
+delays is reported. Student's and chi-square's tails are reckoned without scipy, whose
 import takes 20 MB: the agent fits lines all the time, and is to stay small.
 """
 
@@ -59,7 +59,7 @@ class RateRange:
 
     low: float
     # None where all of the slope may be the hosts', or where what packets take beyond
-    # their bytes is not told apart since nobody knows how messages are cut.
+    # their bytes is not separated since nobody knows how messages are cut.
     high: float | None
     reason: str = ""  # empty where that is all of it
 
@@ -69,7 +69,7 @@ class Segment:
     """The line on one side of a hinge's knot.
 
     Its bandwidth is ``factor / slope`` and no more: which of the two sides shows the
-    link, if one does, and whether the factor holds there, the delays do not tell.
+    link, if one does, and whether the factor holds there, the delays do not show.
     """
 
     slope_ns_per_byte: Estimate
@@ -119,7 +119,7 @@ class Bends:
 class PacketCost:
     """What a packet takes beyond the bytes of it and its headers."""
 
-    reason: str  # what was found, or why nothing is told
+    reason: str  # what was found, or why nothing is known
     per_packet_ns: Estimate | None = None  # for one packet and one crossing
     # At which the bytes alone cross; equal to the line's where packets take nothing.
     bandwidth_bits_per_second: Estimate | None = None
@@ -191,7 +191,7 @@ class Fit(Result):
     #: What it carries of long messages' payload.
     goodput_bits_per_second: Estimate | None = None
     #: Bandwidth-independent delay of the whole round trip: both directions and both
-    #: hosts, at the 10th percentile. Not halved, since nothing here tells how it
+    #: hosts, at the 10th percentile. Not halved, since nothing here shows how it
     #: divides. Takes a short reply's own bytes to cross at the same rate as the
     #: request's. Of a clock that counts in steps the interval reaches half a step
     #: further up, since it may have cut delays down.
@@ -201,7 +201,7 @@ class Fit(Result):
     slope_ns_per_byte: Estimate | None = None
     #: Share of the variance of the delays per size that the line leaves.
     unexplained_share: float | None = None
-    #: How much better a hinge describes them; None if there were too few sizes to tell.
+    #: How much better a hinge describes them; None if there were too few sizes.
     delta_bic: float | None = None
     #: The two lines, where ``model`` is 'hinge'; in JSON with their ``sentence``.
     hinge: Hinge | None = None
@@ -219,7 +219,7 @@ class Fit(Result):
     host_share: float | None = None
     #: Headers and what a packet takes are not in the bandwidth: how messages are cut
     #: was given, or all of them go in one packet on any path (up to 1208 bytes). Links
-    #: that each take a packet whole before they send it on add up, told or not.
+    #: that each take a packet whole before they send it on add up, known or not.
     packets_told: bool = True
     #: The slope is so small that the hosts' own work is over a tenth of it: there is
     #: then no bandwidth.
@@ -227,10 +227,10 @@ class Fit(Result):
 
     def as_dict(self) -> dict[str, Any]:
         """Return all fields for JSON, and of a hinge its sentence."""
-        told = super().as_dict()
+        fields = super().as_dict()
         if self.hinge:
-            told["hinge"]["sentence"] = self.hinge.sentence
-        return told
+            fields["hinge"]["sentence"] = self.hinge.sentence
+        return fields
 
 
 @dataclass(frozen=True)

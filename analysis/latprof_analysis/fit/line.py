@@ -337,7 +337,7 @@ def _missed(low: LowDelays, residual: Floats) -> str | None:
 def _freedom(x: Floats, low: LowDelays) -> tuple[float, float]:
     """Return the degrees of freedom of slope and intercept, by Satterthwaite [1]_.
 
-    About twice as many values as lie below it tell the spread of a low quantile;
+    About twice as many values as lie below it give the spread of a low quantile;
     what a clock's step leaves open is known.
 
     References
@@ -352,8 +352,8 @@ def _freedom(x: Floats, low: LowDelays) -> tuple[float, float]:
     found = []
     for weight in (slope, intercept):
         parts = (weight * low.noise_ns) ** 2
-        told = parts - (weight * low.step_noise_ns) ** 2
-        squares = float((np.maximum(told, 0) ** 2).sum())
+        known = parts - (weight * low.step_noise_ns) ** 2
+        squares = float((np.maximum(known, 0) ** 2).sum())
         found.append(
             of_a_size * float(parts.sum()) ** 2 / squares if squares > 0 else math.inf
         )
@@ -392,7 +392,7 @@ def parts_of_line(
     A line may be good enough, and so well known that its interval excludes what
     half of the sizes say. Where the sizes are off the line by more than the spread
     between rounds explains, each part is held against the whole; one that differs
-    at 99% by the bootstrap of whole rounds is told.
+    at 99% by the bootstrap of whole rounds is named.
 
     Returns
     -------
@@ -423,8 +423,8 @@ def parts_of_line(
         if part[0] and _differ(intercept, intercepts):
             found = scale.estimate(intercept, freedom=line.freedom[1])
             intercept_ends += [found.low, found.high]
-    told = _say_part(most_of, most) if abs(most) >= _DIFFERENCE else None
-    return tuple(slope_ends), tuple(intercept_ends), told
+    text = _say_part(most_of, most) if abs(most) >= _DIFFERENCE else None
+    return tuple(slope_ends), tuple(intercept_ends), text
 
 
 def long_messages_differ(wire_bytes: Floats, low: LowDelays) -> str | None:

@@ -67,7 +67,7 @@ class TrainTimes(Result):
 
 @dataclass(frozen=True)
 class LogGP(Result):
-    """The parameters of LogGP [1]_, None where the trains do not tell one.
+    """The parameters of LogGP [1]_, None where the trains do not give one.
 
     References
     ----------
@@ -96,7 +96,7 @@ class LogGP(Result):
     sizes: tuple[TrainTimes, ...] = ()
     #: L: one way of a message of one byte, at the 10th percentile: wire, its headers
     #: with it, devices, the receiver's wake-up. Half of what neither o nor G explain
-    #: of a round trip, since nothing in it tells the directions apart.
+    #: of a round trip, since nothing in it distinguishes the directions.
     latency_ns: Estimate | None = None
     #: o_s: how long a send call of the smallest message takes: the sender's CPU is
     #: busy for so long. Where both hosts are one kernel, part of the receiver's work
@@ -338,7 +338,7 @@ def _times(trains: _Trains, gaps: _Gaps, scale: Scale) -> Iterator[TrainTimes]:
     sizes, calls = trains.call("send_ns") or (np.empty(0), np.empty((0, 0)))
     sends = dict(zip(sizes, calls.T, strict=True))
 
-    def told(draws: Floats | None) -> Estimate | None:
+    def slope_of(draws: Floats | None) -> Estimate | None:
         return None if draws is None else scale.slope(draws)
 
     for k, size in enumerate(gaps.size_bytes):
@@ -347,8 +347,8 @@ def _times(trains: _Trains, gaps: _Gaps, scale: Scale) -> Iterator[TrainTimes]:
             single_ns=scale.slope(gaps.single_ns[:, k]),
             train_ns=scale.slope(gaps.train_ns[:, k]),
             gap_ns=scale.slope(gaps.gap_ns[:, k]),
-            spaced_ns=told(spaced.get(size)),
-            send_ns=told(sends.get(size)),
+            spaced_ns=slope_of(spaced.get(size)),
+            send_ns=slope_of(sends.get(size)),
         )
 
 
@@ -399,7 +399,7 @@ def _with_rate(found: LogGP, trains: _Trains, scale: Scale, slopes: Floats) -> L
 
 
 def _long(sizes: Floats) -> Bools:
-    """Return which sizes tell G: those near the largest, three of them or more."""
+    """Return which sizes give G: those near the largest, three of them or more."""
     long = np.asarray(sizes > _LONG * sizes[-1])
     long[-FEWEST_BESIDE:] = True
     return long
@@ -453,12 +453,12 @@ def _with_bucket(
         why = f"{by}, and no two sizes are beyond it: send some that are larger"
         return _without(replace(found, reason=why), ("gap_per_byte_ns",), why)
     slopes = np.asarray((gaps.gap_ns / wire)[:, beyond].mean(axis=1))
-    told = replace(
+    rated = replace(
         _with_rate(found, trains, scale, slopes),
         reason=f"{by}; G is of those from {_bytes(gaps, beyond)} on",
     )
     return replace(
-        told, bucket_bytes=_bucket(trains, gaps, scale, slopes, early & ~beyond)
+        rated, bucket_bytes=_bucket(trains, gaps, scale, slopes, early & ~beyond)
     )
 
 

@@ -7,8 +7,8 @@ nobody laid out what was sent, a line is refused for more.
 
 Sums of each class (n, S, D and their products) are not enough: they know means, and
 behind a queue that is busy half the time 1500 messages have none to speak of. On a
-link of 100 Mbit/s and 1 ms least squares from such sums told nothing in 100 of 100
-simulated runs, with a fixed delay of 12 ms; low delays told all, within 0.1%.
+link of 100 Mbit/s and 1 ms least squares from such sums gave no bandwidth in 100 of
+100 simulated runs, and a fixed delay of 12 ms; low delays gave both, within 0.1%.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _CONFIDENCE = 0.95
 _RESAMPLES = 200
 _ROUNDS_OF_SLOPE = 3
 # A stage must hold all but so much of the growth with size, or the link's time is in
-# others, too: at 15% a link of 965 Mbit/s was told as 977 to 1035 by transit.
+# others, too: at 15% a link of 965 Mbit/s was estimated at 977 to 1035 by transit.
 _ELSEWHERE = 0.02
 # So many sizes may have been laid out.
 _FEW = 64
@@ -97,7 +97,7 @@ def fit_natural(
 
     Bandwidth is that of payload, of hosts and link together, as messages met it. A
     long one shares the link with others' that are sent meanwhile: four connections
-    that kept 100 Mbit/s a third busy were told 93 to 96 of 96.5 possible.
+    that kept 100 Mbit/s a third busy got 93 to 96 of 96.5 possible.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def fit_natural(
     -------
     Fit
         ``rounds`` are the parts of the time that the bootstrap weighs. A line that
-        has no bandwidth is told of as 'none', whatever it is.
+        has no bandwidth is 'none', whatever it is.
     """
     at, delay, slope, part = _classed(messages, quantity)
     classes = np.unique(at).size

@@ -98,7 +98,7 @@ def low_delays(
     """Reduce round trips to one delay per size.
 
     The 10th percentile is the median-unbiased one [1]_, so that the median over
-    sizes is not biased either. The clock's `step_ns` is looked for unless it is told,
+    sizes is not biased either. The clock's `step_ns` is looked for unless it is given,
     as of delays that were moved since it wrote them.
 
     References
@@ -161,7 +161,7 @@ def nth_in_run(begins: NDArray[np.bool_]) -> Ints:
 def clock_step(delays_ns: Floats) -> float:
     """Return the largest step of which all delays are multiples; 0 if none is seen.
 
-    Of n different delays that a clock told to the nanosecond all are multiples of 2
+    Of n different delays of a clock that counts nanoseconds all are multiples of 2
     once in 2^n times: in a few hundred no step is seen where there is none, and of
     a few that is found is rather too large than too small. A step that is no whole
     number of nanoseconds (of 300 jiffies a second) is not seen.
@@ -169,7 +169,7 @@ def clock_step(delays_ns: Floats) -> float:
     whole = np.rint(delays_ns)
     if (np.abs(delays_ns - whole) > _OF_A_NS).any() or whole.max(initial=0) >= 2**63:
         return 0.0
-    # most clocks tell ns, as the first delays show
+    # most clocks count ns, as the first delays show
     for some in (whole[:_LOOKED_AT_FIRST], whole):
         step = int(np.gcd.reduce(some.astype(np.int64)))
         if step <= CLOCK_NS:

@@ -1,6 +1,6 @@
 """Dispersion of trains: how far apart back-to-back messages arrive.
 
-It tells the bandwidth without a factor and without a reply, for each direction of
+It gives the bandwidth without a factor and without a reply, for each direction of
 messages.csv. `fit_dispersion` takes trains as they are, `stage_dispersions` finds
 them among messages.
 """
@@ -158,7 +158,7 @@ def stage_dispersions(
     one is cut into pieces. `arrive` of a message of many packets is that of its
     last, with all its bytes: messages take the place of packets. Trains in which
     segments were sent again, or datagrams of many packets lost, are left out: some
-    of those packets crossed too, and none tells how many.
+    of those packets crossed too, and how many is not known.
 
     Parameters
     ----------
@@ -268,7 +268,7 @@ def _arrivals(
     """Return messages that arrived in whole trains, and how many trains are spoilt.
 
     Of each message its train, when it was queued and when it arrived, and the bytes on
-    the wire. Of a spoilt train packets crossed that no row tells of.
+    the wire. Of a spoilt train packets crossed that no row has.
     """
     rows = rows.at(rows.numbers["queue_ns"] != BLANK)
     flow = flows(rows)

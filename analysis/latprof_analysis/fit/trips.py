@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 
-# What tells one direction of one conversation, in messages.csv.
+# Columns of messages.csv that identify one direction of one conversation.
 FLOW = (
     "protocol",
     "source_address",
@@ -133,7 +133,7 @@ def checked_columns(messages: Columns | pd.DataFrame, names: Iterable[str]) -> C
 
 
 def flows(rows: Columns) -> NDArray[np.int64]:
-    """Number the directions of conversations that rows are of, as FLOW tells them."""
+    """Number the directions of conversations that rows are of, by FLOW."""
     return _numbered(
         rows.texts[name][0] if name in rows.texts else rows.numbers[name]
         for name in FLOW
@@ -191,9 +191,9 @@ def against_factor(
 
     `bent` says that the round trips are no line but a hinge.
     """
-    told = trips["size_bytes"] if reply_mode == "echo" else reply_mode
+    expected = trips["size_bytes"] if reply_mode == "echo" else reply_mode
     replies = trips["reply_bytes"]
-    other = int((replies != told).sum())
+    other = int((replies != expected).sum())
     if other:
         mode = "a full echo" if reply_mode == "echo" else f"{reply_mode} bytes"
         return f"{other} of {len(replies)} replies are not as recorded, {mode}"

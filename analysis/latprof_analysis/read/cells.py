@@ -48,7 +48,7 @@ def parse(
 ) -> tuple[Any, list[Wrong]]:
     """Parse rows to a table with the types of `rows.TYPES`.
 
-    A cell that is no number is missing in its column and told among the wrong.
+    A cell that is no number is missing in its column and is among the wrong.
 
     Raises
     ------
@@ -202,9 +202,9 @@ def good_rows(
         bad |= mask
     if not bad.any():
         return table
-    told = np.flatnonzero(bad)[: skipped.room]
-    whys = [next(why(i) for mask, why in found if mask[i]) for i in told]
-    skipped.add_many([int(x) for x in lines[told]], whys, int(bad.sum()))
+    named = np.flatnonzero(bad)[: skipped.room]
+    whys = [next(why(i) for mask, why in found if mask[i]) for i in named]
+    skipped.add_many([int(x) for x in lines[named]], whys, int(bad.sum()))
     return table.filter(pa.array(~bad))
 
 
@@ -231,7 +231,7 @@ def _wrong_numbers(rows: Rows, column: Column) -> list[Wrong]:
 
 
 def _wrong_texts(rows: Rows, column: Column) -> list[Wrong]:
-    """Find texts that are missing, or no names: each would be told for every row."""
+    """Find texts that are missing, or no names: each once, not for every row."""
     name, values = column.name, rows.table[column.name]
     labels = [x for chunk in values.chunks for x in chunk.dictionary.to_pylist()]
     found: list[Wrong] = []

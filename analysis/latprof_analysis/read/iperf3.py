@@ -6,7 +6,7 @@ senders on Linux), with ``rttvar``, ``retransmits`` and ``snd_cwnd``. Of UDP it 
 ``packets``, ``lost_packets`` and ``jitter_ms`` (smoothed as in RFC 3550,
 section 6.4.1).
 
-What was transferred is told for each direction in ``end``: ``sum_sent``,
+What was transferred is in ``end`` for each direction: ``sum_sent``,
 ``sum_received`` and for UDP ``sum``, which the receiver counted whichever side wrote
 the file; of ``--bidir`` the other direction's end in ``_bidir_reverse``.
 """
@@ -71,11 +71,11 @@ def matches(seen: Seen) -> bool:
 def read_iperf3(path: Path) -> Samples:
     """Read iperf3's JSON.
 
-    ``frame`` has a row for each stream and interval that tells an RTT, of kind
+    ``frame`` has a row for each stream and interval that has an RTT, of kind
     "stream N": none for UDP. ``table`` has all of them with goodput, packets and
-    loss; figures that iperf3 does not tell are NaN. ``meta["transfers"]`` has of
+    loss; figures that iperf3 does not write are NaN. ``meta["transfers"]`` has of
     each direction what was sent and received, lost and resent; None where that is
-    not told. Intervals that iperf3 itself omitted (``-O``) are in neither.
+    not known. Intervals that iperf3 itself omitted (``-O``) are in neither.
     """
     document = read_json(path)
     if error := document.get("error"):
@@ -111,18 +111,18 @@ def _transfers(
 ) -> list[dict[str, Any]]:
     """Sum up each direction, of all its streams together.
 
-    A server is not told what its client counted, and writes 0 for it.
+    A server does not get what its client counted, and writes 0 for it.
     """
     first, second = (_TO_SERVER, _TO_CLIENT)[:: -1 if reverse else 1]
     found = [_transfer(end, first, "")]
     if f"sum_sent{_OTHER_WAY}" in end:
         found.append(_transfer(end, second, _OTHER_WAY))
-    told = [transfer for transfer in found if transfer is not None]
+    known = [transfer for transfer in found if transfer is not None]
     if "accepted_connection" in start:
-        for transfer in told:
+        for transfer in known:
             sends = transfer["direction"] == _TO_CLIENT
             transfer.update(dict.fromkeys(_BY_RECEIVER if sends else _BY_SENDER))
-    return told
+    return known
 
 
 def _transfer(
@@ -150,7 +150,7 @@ def _transfer(
 
 
 def _table(path: Path, intervals: list[Any]) -> tuple[pd.DataFrame, Skipped]:
-    """Return the streams of all intervals; a wrong one is told by its interval."""
+    """Return the streams of all intervals; a wrong one is named by its interval."""
     skipped = Skipped(path)
     rows = []
     for place, interval in enumerate(intervals, 1):
@@ -171,8 +171,8 @@ def _table(path: Path, intervals: list[Any]) -> tuple[pd.DataFrame, Skipped]:
 def _why_wrong(stream: Any) -> str | None:
     if not isinstance(stream, dict):
         return "a stream must be an object"
-    told = [*_NEEDED, *(key for _, key, _ in _FIGURES if key in stream)]
-    for key in told:
+    names = [*_NEEDED, *(key for _, key, _ in _FIGURES if key in stream)]
+    for key in names:
         if number(stream.get(key)) is None:
             return f"{key} must be a number from 0, got {shown(stream.get(key))}"
     return None

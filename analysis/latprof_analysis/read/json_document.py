@@ -117,14 +117,14 @@ def check_shape(value: Any, shape: Shape, where: str) -> None:
 
 def _check_object(value: Any, shapes: dict[str, Shape], where: str) -> None:
     check_shape(value, _OBJECT, where)
-    for told, shape in shapes.items():
-        name = told.removesuffix("?")
-        if told == ANY:
+    for key, shape in shapes.items():
+        name = key.removesuffix("?")
+        if key == ANY:
             for place, inner in _members(where, value):
                 check_shape(inner, shape, place)
         elif name in value:
             check_shape(value[name], shape, _inside(where, name))
-        elif name == told:
+        elif name == key:
             raise WrongShapeError(f"{_inside(where, name)} is missing")
 
 

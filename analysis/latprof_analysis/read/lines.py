@@ -76,7 +76,7 @@ class Blocks:
 
     What is no row goes to `skipped`; empty lines go nowhere. Of rows without quotes
     the fields are not counted: a parser does that, and if there are others than
-    `fields` in one, `counted` tells in which.
+    `fields` in one, `counted` finds which.
 
     Attributes
     ----------

@@ -104,9 +104,9 @@ def read_operations(folders: Iterable[Path], notes: list[str]) -> Operations | N
         return None
     texts: dict[str, list[str]] = {name: [] for name in SCHEMA.texts}
     for rows in parts:
-        for name, told in texts.items():
+        for name, column in texts.items():
             index, words = rows.texts[name]
-            told += [words[i] if i >= 0 else "" for i in index.tolist()]
+            column += [words[i] if i >= 0 else "" for i in index.tolist()]
     plain = (name for name in SCHEMA.names if name not in texts)
     numbers = {
         name: np.concatenate([rows.numbers[name] for rows in parts]) for name in plain

@@ -118,7 +118,7 @@ def typed(path: Path, batch: Any, columns: list[Column]) -> Any:
 def convert(path: Path, file: BinaryIO, schema: Schema) -> None:
     """Write a CSV cell by cell as Parquet into a file that is open.
 
-    What is wrong in a row stays in it, for the readers to tell; columns that are not
+    What is wrong in a row stays in it, for the readers to report; columns that are not
     known are text. Raises ReadError where the CSV is no table, or its end was cut.
     """
     kinds = {c.name: TYPES[c.kind] for c in schema.columns if c.kind != "text"}

@@ -63,10 +63,10 @@ def swept_folders(path: Path) -> list[Path]:
     """
     try:
         with opened(path / SWEEP_FILE) as file:
-            told = json.loads(file.read(_MOST_SWEEP_BYTES))["folders"]
+            folders = json.loads(file.read(_MOST_SWEEP_BYTES))["folders"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return []
-    names = told if isinstance(told, list) else []
+    names = folders if isinstance(folders, list) else []
     # a name is of a folder in this one, and of no other
     here = [path / name for name in names if isinstance(name, str) and _is_name(name)]
     return [folder for folder in here if folder.is_dir()]

@@ -2,7 +2,7 @@
 
 Written by psbench.benchmarks.remote_ops of proxystore/proxystore-benchmarks; a
 row sums up the repetitions of one operation. Two things its column names do not
-tell: of three repetitions or more it drops the first and the last (not the
+show: of three repetitions or more it drops the first and the last (not the
 fastest and the slowest), so the times are of ``repeat - 2``; and
 ``avg_bandwidth_mbps`` counts megabytes a second.
 """

@@ -1,4 +1,4 @@
-"""One call for any file, folder or pattern: its format is told by its content."""
+"""One call for any file, folder or pattern: its format is found by its content."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from latprof_analysis.errors import LatprofError
 if TYPE_CHECKING:
     import pandas as pd
 
-# Of each file so many wrong rows are told one by one; all are counted.
-TOLD_ROWS = 100
+# Of each file so many wrong rows are named one by one; all are counted.
+NAMED_ROWS = 100
 # A cell in a message is cut behind so many characters.
 _SHOWN_CHARACTERS = 40
 
@@ -70,8 +70,8 @@ class Skipped:
 
     @property
     def room(self) -> int:
-        """How many more wrong rows are told one by one."""
-        return max(0, TOLD_ROWS - len(self.rows))
+        """Count the wrong rows that may still be named one by one."""
+        return max(0, NAMED_ROWS - len(self.rows))
 
     def add(self, line: int, why: str) -> None:
         """Leave out one row."""
@@ -114,12 +114,12 @@ class Samples:
         ``source`` (category): the file or run folder.
         ``kind`` (category): what was done, in the format's own word: request, GET,
         heartbeat, ...
-        ``size_bytes`` (Int64): missing where the format does not tell it.
+        ``size_bytes`` (Int64): missing where the format does not have it.
         ``latency_ns`` (float64): NaN where it was lost. What it counts from and to
         stands in ``meta["latency"]``.
         ``statistic`` (category): "each" if the latency is that of one message;
         else what it is of `count` messages: "mean", "min", "max", "p99", ...
-        ``count`` (Int64): messages behind the latency; missing if not told.
+        ``count`` (Int64): messages behind the latency; missing if not known.
         ``lost`` (bool).
     skipped : list of BadRow
         Rows that were left out, at most 100 of each file.
@@ -129,7 +129,7 @@ class Samples:
         As `detect` names it; "mixed" of several.
     meta : dict
         ``latency``: what the latencies are. ``reply_modes``: of kinds whose format
-        tells it how the responder answered, as `fit_round_trips` takes it; None where
+        says how the responder answered, as `fit_round_trips` takes it; None where
         no payload went either way. The rest by format.
     table : DataFrame or None
         The rows of the file as its format has them, where that is more.

@@ -188,7 +188,7 @@ _LAB: Shape = {
     "addresses?": {ANY: TEXT},
     "settings?": Maybe({"congestion_control?": Maybe(TEXT)}),
 }
-# What is told of a run whatever else is wrong.
+# Fields of a run that are read whatever else is wrong.
 _NAMES = ("name", "state", "host", "kernel", "machine", "clock")
 _RUN: Shape = {
     **{f"{name}?": TEXT for name in _NAMES},
@@ -477,7 +477,7 @@ def _read(
     runs: Runs,
     columns: Collection[str] | None = None,
 ) -> pd.DataFrame:
-    """Read a file of a run; what is to be told of it is added to the others."""
+    """Read a file of a run; its wrong rows and notes are added to the others."""
     reader = TableReader(file, SCHEMAS[table], columns, parquet=is_parquet(file))
     frame = reader.frame()
     runs.skipped += reader.skipped.in_order()
@@ -548,7 +548,7 @@ def write_parquet(folder: Path | str) -> list[Path]:
     """Write the tables of a run folder as Parquet, cell by cell; the CSVs stay.
 
     A file appears when it is whole. What is wrong in a row stays in it, for the
-    readers to tell; columns that are not known are text. Returns the files written.
+    readers to report; columns that are not known are text. Returns the files written.
     Raises ReadError where a CSV is no table.
 
     Examples
@@ -576,7 +576,7 @@ _OF_ALL = ("sum_ns", "unmeasured")  # in the row of the lowest bucket
 _NUMBERS = ("bucket_low_ns", "count", *_OF_ALL)
 # Of each watched host there are at most 257 groups; 8 kB for each of their quantities.
 MOST_HISTOGRAMS = 50_000
-EVERYTHING = "all traffic"  # of which no group was told apart
+EVERYTHING = "all traffic"  # where nothing was grouped
 
 
 class Histogrammed(NamedTuple):
@@ -593,7 +593,7 @@ def read_histograms(paths: Iterable[Path], notes: list[str]) -> Histograms:
     """Sum up the histograms of run folders over all their intervals.
 
     Folders without any, as of older versions and of `latprof run`, add nothing. What
-    is left out is told in `notes`.
+    is left out is named in `notes`.
 
     Raises
     ------

@@ -6,7 +6,7 @@ that is half, and "round trip" and "server N round trip" where it is all.
 
 Ping-pong, under-load and playback write the same text and log, over UDP and TCP;
 under-load only of the messages that were answered. Of a playback the size that is
-told is not that of its messages, which the log does not have. Throughput times
+written is not that of its messages, which the log does not have. Throughput times
 nothing, and is refused. A ``--histogram`` (of 3.8 and newer) is drawn of the same
 latencies: what is read are those.
 """

@@ -179,7 +179,7 @@ def _if_there(file: Path) -> dict[str, Any] | None:
 def stories_of_runs(folders: Iterable[Path], notes: list[str]) -> dict[str, Any] | None:
     """Return the stories of those run folders that have some, together.
 
-    None: none has. What cannot be read is told in a line of `notes`.
+    None: none has. What cannot be read is named in a line of `notes`.
     """
     found = []
     for folder in folders:

@@ -102,8 +102,8 @@ def _check(document: dict[str, Any]) -> None:
         _check_knee(knee, document["rows"][knee["row"]])
 
 
-# What a rule of a knee tells of its row.
-_TOLD = {
+# Fields of a row that a rule of a knee needs.
+_OF_RULES = {
     "capacity": ("utilisation",),
     "behind": ("offered_per_second", "achieved_per_second"),
     "loss": ("loss_ratio",),
@@ -115,6 +115,6 @@ def _check_knee(knee: dict[str, Any], row: dict[str, Any]) -> None:
         raise WrongShapeError("the row of a knee does not tell its option")
     tail = f"rtt_{knee['percentile']}_ns"
     for rule in knee["rules"]:
-        told = _TOLD.get(rule, (tail,))
-        if not all(name in _ROW and row[name] for name in told):
+        needed = _OF_RULES.get(rule, (tail,))
+        if not all(name in _ROW and row[name] for name in needed):
             raise WrongShapeError(f"the row of a knee does not tell its {rule}")

@@ -1,4 +1,4 @@
-"""A file with a documented schema -> its rows; those that are wrong are told.
+"""A file with a documented schema -> its rows; those that are wrong are named.
 
 Rows are read in blocks, so that wrong ones cost only their block.
 """
@@ -37,7 +37,7 @@ class TableReader:
     """Reads a file, or a piece of it, batch by batch, in bounded memory.
 
     Columns that the schema does not know are ignored, and named; those that the file
-    lacks and does not need are blank. What was left out is told when it is through.
+    lacks and does not need are blank. What was left out is known when it is through.
 
     Parameters
     ----------
@@ -154,8 +154,8 @@ class TableReader:
 
 def column_list(names: Sequence[str]) -> str:
     """Name the first columns of a file."""
-    told = ", ".join(printable(name, _SHOWN_NAME) for name in names[:_SHOWN_COLUMNS])
-    return told + (", ..." if len(names) > _SHOWN_COLUMNS else "")
+    listed = ", ".join(printable(name, _SHOWN_NAME) for name in names[:_SHOWN_COLUMNS])
+    return listed + (", ..." if len(names) > _SHOWN_COLUMNS else "")
 
 
 def _gathered(source: Iterable[Any]) -> Iterator[Any]:

@@ -7,7 +7,7 @@ The log of a test program; these lines of it count:
     stress perf,LOAD,ADDRESS,TOTAL,MSG,MSG_ECHO,HB,HB_ECHO,MSG_TIME,HB_TIME,AVG,AVG
 
 ``stress perf`` is printed once for the machine itself (address ``local``) and once
-for each other, as its heartbeats told. Times are sums of round trips in
+for each other, by its heartbeats. Times are sums of round trips in
 microseconds over the echoes that came back. The two averages at the end are
 not used: the first divides by messages received, and so by zero at most senders.
 """

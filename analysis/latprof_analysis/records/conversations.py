@@ -169,7 +169,7 @@ class Conversations:
         self.identity[place] = conversation.identity
 
     def _unite(self, kept: Conversation, other: Conversation, *, turned: bool) -> None:
-        """Two were one: a translated flow, whose ends told each without the other."""
+        """Unite two that were one: a translated flow, announced apart by its ends."""
         for key, end in other.ends.items():
             kept.ends[key] = 1 - end if turned else end
             self._of_end[key] = kept
@@ -184,7 +184,7 @@ class Conversations:
     def _learn(
         self, conversation: Conversation, place: int, ports: tuple[int, int], t_ns: int
     ) -> None:
-        """Take in what a flow's announcement tells: its ports, and when it was."""
+        """Take in a flow's announcement: its ports, and when it was."""
         way = conversation.ways[place]
         conversation.ports[way], conversation.ports[1 - way] = ports
         conversation.addresses[way] = self._flows.source_addresses[place]

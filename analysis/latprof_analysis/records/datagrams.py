@@ -1,7 +1,7 @@
 """Datagrams' halves meet by flow and fingerprint.
 
 Of those that are alike each meets the one sent nearest to when it was due, where
-others tell how long the way takes, and else they meet in their order.
+others show how long the way takes, and else they meet in their order.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 
-ENOUGH = 16  # datagrams that tell how long the way takes
+ENOUGH = 16  # datagrams that show how long the way takes
 # Around when it was due a datagram looks for its sent half here, nearest first.
 NEAR = sorted(range(-8, 9), key=abs)
 TIME_BITS = 42  # 73 minutes

@@ -46,7 +46,7 @@ def exchange_rows(joiner: Joiner, found: Found) -> ExchangeRows:
     """Make rows of request and reply turns, tables of `Turn`."""
     request, reply = found.request, found.reply
     place = joiner.flows.index(request[Turn.FLOW].view("u8"))
-    ports, told = flow_columns(joiner.flows, place)
+    ports, words = flow_columns(joiner.flows, place)
     pids = {
         "client_pid": _either(request[Turn.SENDER_PID], reply[Turn.READER_PID]),
         "server_pid": _either(request[Turn.READER_PID], reply[Turn.SENDER_PID]),
@@ -63,12 +63,12 @@ def exchange_rows(joiner: Joiner, found: Found) -> ExchangeRows:
     }
     client, server = _names(joiner, request, reply, pids)
     texts: dict[str, Text] = {
-        "protocol": told["protocol"],
+        "protocol": words["protocol"],
         "way": joiner.conversations.ways(place, client, server),
         "kind": (_kinds(found), KINDS),
         "outcome": (_outcomes(found), list(OUTCOMES)),
-        "client_address": told["source_address"],
-        "server_address": told["destination_address"],
+        "client_address": words["source_address"],
+        "server_address": words["destination_address"],
         "client_comm": as_cells(client),
         "server_comm": as_cells(server),
     }
@@ -164,5 +164,5 @@ def _known(stamps: Ints) -> Ints:
     return np.where(stamps == FOREVER, 0, stamps)
 
 
-def _between(since: Ints, until: Ints, told: np.ndarray) -> Ints:
-    return np.where(told & (since > 0) & (until > 0), until - since, BLANK)
+def _between(since: Ints, until: Ints, known: np.ndarray) -> Ints:
+    return np.where(known & (since > 0) & (until > 0), until - since, BLANK)

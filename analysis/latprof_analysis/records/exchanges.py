@@ -548,8 +548,8 @@ def _is_measured(turns: Ints) -> Flags:
 
 def _timed(parts: Ints) -> Ints:
     """Leave out what has no time: a reply that the client never read is none to it."""
-    told = parts[Turn.END_NS] > 0
-    return parts if told.all() else parts.take(np.flatnonzero(told), axis=1)
+    timed = parts[Turn.END_NS] > 0
+    return parts if timed.all() else parts.take(np.flatnonzero(timed), axis=1)
 
 
 def _in_order(parts: Ints) -> NDArray[np.intp]:

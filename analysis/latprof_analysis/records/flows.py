@@ -37,9 +37,10 @@ class Flows:
     """Flows in the order of their coming; a flow's index is its place.
 
     `table` has the announcement of each (see struct flow), the sender's where it was
-    seen. `sender_here` and `receiver_here` tell which ends were. A translator (NAT)
-    gives a flow another number on its way: then `translated` is true, and both numbers
-    have one index. TCP's are found by the first sequence numbers of both directions.
+    seen. `sender_here` and `receiver_here` are true of those that were. A translator
+    (NAT) gives a flow another number on its way: then `translated` is true, and both
+    numbers have one index. TCP's are found by the first sequence numbers of both
+    directions.
 
     UDP's number holds the namespace that sends. A receiver that did not learn it has
     another number, which is the flow of the only sender with such addresses and ports;
@@ -159,7 +160,7 @@ class Flows:
         return gone, place
 
     def _translate(self, record: Any, place: int) -> None:
-        """Another end tells of other addresses: the sender's are the flow's."""
+        """Take in addresses of another end, which may differ: the sender's count."""
         self.translated[place] |= _ends_of(record) != _ends_of(self.table[place])
         if record["side"] == SIDE_SENDER:
             self.table[place] = record

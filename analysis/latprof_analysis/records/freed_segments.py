@@ -31,12 +31,12 @@ class FreedSegments:
         """
         found = self._segments
         place = self._flows.index(np.array([flow], "u8"))[0]
-        told = self._flows.table[place] if place >= 0 else None
-        if told is None or not told["first_sequence"]:
+        announced = self._flows.table[place] if place >= 0 else None
+        if announced is None or not announced["first_sequence"]:
             return found[:0]
-        ports = found["source_port"] == told["source_port"]
-        ports |= found["destination_port"] == told["destination_port"]
-        behind = np.uint32((int(told["first_sequence"]) + end) & 0xFFFFFFFF)
+        ports = found["source_port"] == announced["source_port"]
+        ports |= found["destination_port"] == announced["destination_port"]
+        behind = np.uint32((int(announced["first_sequence"]) + end) & 0xFFFFFFFF)
         # unsigned differences of 32 bits hold across the wrap
         from_start = behind - found["start"]
         length = found["end"] - found["start"]

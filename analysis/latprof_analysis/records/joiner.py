@@ -36,7 +36,7 @@ Array = NDArray[Any]
 
 # A stamp is taken up to this long before its record is in the ring.
 SETTLE_NS = 2_000_000
-# A sender that lost its CPU in a send call may tell what the call gave this late.
+# A sender that lost its CPU in a send call may report the call's bytes this late.
 RANGE_KEEP_NS = 300_000_000
 # So long a sent half waits: where no receiver is known, or a later datagram of its
 # flow was received; and where its receiver is here, and may not have read it yet.
@@ -253,7 +253,7 @@ class Joiner:
     def _count_alone(self, had: str, lacks: str, flow: Array, seen: Array) -> None:
         """Count halves that have no other by cause, by their flows.
 
-        `seen` tells of each flow whether the end that is missing announced it.
+        `seen` is true of flows that the missing end announced.
         """
         there = np.r_[seen, False][flow]
         self._count(f"{had}no {lacks}'s half", int(there.sum()))

@@ -24,7 +24,7 @@ MOST_TABLES = 64
 class _Table(NamedTuple):
     """What one device has passed on in some time, ordered by flow and end.
 
-    What went by it again is left out: a key tells the place in `flows`, and an end.
+    What went by it again is left out: a key is a place in `flows`, and an end.
     """
 
     ifindex: int
@@ -63,14 +63,14 @@ def _table(ifindex: int, records: Array) -> _Table:
     records = records.take(np.lexsort((t_ns, by, records["flow"])))
     first = np.r_[True, records["flow"][1:] != records["flow"][:-1]]
     keys = stream_key(np.cumsum(first) - 1, records["end"])
-    # what tells no byte or datagram that is new was sent again
+    # a record without a new byte or datagram was sent again
     new = np.r_[True, keys[1:] > np.maximum.accumulate(keys)[:-1]]
     flows = records["flow"][first]
     return _Table(ifindex, int(t_ns.max()), flows, keys[new], records.compress(new))
 
 
 class LowerTransmits:
-    """Takes such records in; tells of sent halves when they left for good."""
+    """Takes such records in; gives the time when sent halves left for good."""
 
     def __init__(self) -> None:
         self._tables: list[_Table] = []  # the oldest first

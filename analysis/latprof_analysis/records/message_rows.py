@@ -97,7 +97,7 @@ class Messages(Rows):
         """Put in how many packets of each message were sent again.
 
         Of such a message a stamp behind its arrival is that of a retransmission: it
-        left for the first time while the kernel told nothing. It is no stamp of ours.
+        left for the first time while the kernel reported nothing. It is left out.
         """
         numbers = self.numbers
         counted = numbers["retransmits"] != BLANK

@@ -1,6 +1,6 @@
 """Halves without the other one: what was seen of the end that is missing.
 
-The cause is named only as far as the announcements of flows tell: whether a watched
+The cause is named only as far as the announcements of flows show it: whether a watched
 socket has the missing end's address and port, or any has its address.
 """
 

@@ -59,7 +59,7 @@ class PathDevices:
         self._counts: Counter[tuple[str, Chain]] = Counter()
 
     def add(self, records: Array) -> None:
-        """Take in records of the ring; a flow may tell one device often."""
+        """Take in records of the ring; a flow may announce one device often."""
         if not len(records):
             return
         records = records[np.argsort(records["t_ns"], kind="stable")]
@@ -126,20 +126,20 @@ def last_devices(paths: list[dict[str, Any]], link: str = "") -> list[str]:
     """
     protocols: dict[Chain, list[str]] = {}
     for path in paths:
-        told = [Device(**device) for device in path["devices"]]
-        chain = tuple(Device(d.name, "") if d.name == link else d for d in told)
+        devices = [Device(**device) for device in path["devices"]]
+        chain = tuple(Device(d.name, "") if d.name == link else d for d in devices)
         if any(device.kind not in PLAIN for device in chain):
             protocols.setdefault(chain, []).append(path["protocol"])
-    return [f"xmit{_of(told)}: {_last(chain)}" for chain, told in protocols.items()]
+    return [f"xmit{_of(names)}: {_last(chain)}" for chain, names in protocols.items()]
 
 
 def with_last_devices(
     capabilities: list[dict[str, Any]], paths: list[dict[str, Any]], link: str
 ) -> list[dict[str, Any]]:
     """Put that into the capability of xmit."""
-    told = last_devices(paths, link)
+    taken = last_devices(paths, link)
     return [
-        one | {"taken": told} if told and one["quantity"] == "xmit" else one
+        one | {"taken": taken} if taken and one["quantity"] == "xmit" else one
         for one in capabilities
     ]
 

@@ -19,7 +19,7 @@ Array = NDArray[Any]
 # drain; and at those of all flows in one drain, which may hold a second of a busy host.
 LOOKS, LOOKS_OF_EACH = 64, 16
 LOOKS_AT_ONCE = 4096
-LONGEST_NS = 10_000_000_000  # on its way, where only the fingerprint tells
+LONGEST_NS = 10_000_000_000  # on its way, where only the fingerprint identifies it
 
 
 def translated_pairs(sent: Array, ranges: Array) -> list[tuple[int, int]]:

@@ -1,7 +1,7 @@
 """Rows of send calls -> one row for what a program calls a message.
 
 Who does not wait for room in a full socket gives a large message in several send
-calls, and the probes see each of them. The program's own log tells where its
+calls, and the probes see each of them. The program's own log has where its
 messages begin and end; the calls of one are held until all of them are there.
 """
 
@@ -23,7 +23,7 @@ OF_FIRST_CALL = ("send_ns", "sender_pid")
 class Spans(NamedTuple):
     """Which bytes of its stream make up the message that each row lies in."""
 
-    start: Ints  # offset of the byte before its first; BLANK: in none that is told
+    start: Ints  # offset of the byte before its first; BLANK: in none that is known
     end: Ints  # offset of its last byte
     # When both ends were done with it: what is missing then does not come any more.
     # 0 of what is in no message; FOREVER where that is not known yet.
@@ -72,10 +72,10 @@ class _Calls:
     def __init__(self, rows: Messages, spans: Spans) -> None:
         self._rows, self._spans = rows, spans
         size = rows.numbers["size_bytes"]
-        told = (spans.start != BLANK) & (size != BLANK)
+        known = (spans.start != BLANK) & (size != BLANK)
         # of most messages one call gave all: there is nothing to put together
-        alone = told & (size == spans.end - spans.start)
-        at = np.flatnonzero(told & ~alone)
+        alone = known & (size == spans.end - spans.start)
+        at = np.flatnonzero(known & ~alone)
         keys = (rows.numbers["sequence"], spans.end, rows.retransmit_range[0])
         at = at[np.lexsort([key[at] for key in keys])]
         changes = [np.diff(key[at]) != 0 for key in keys[1:]]
@@ -105,8 +105,8 @@ class _Calls:
         numbers = dict(rows.numbers)
         for name in OF_FIRST_CALL:
             numbers[name] = _put(numbers[name], last, numbers[name][self._first])
-        # a packet with bytes of two calls is counted in both: nothing tells where in
-        # a segment its packets begin
+        # a packet with bytes of two calls is counted in both: where packets begin in
+        # a segment is not known
         for name in ("size_bytes", "packets"):
             numbers[name] = _put(numbers[name], last, self._sum(numbers[name]))
         texts = dict(rows.texts)

@@ -23,16 +23,16 @@ _QUANTITIES = {"one_way": "one-way delays", "transit": "transit times"}
 
 def answer(document: dict[str, Any]) -> list[str]:
     """Say in a few sentences what the figures say: as on a terminal, but for micro."""
-    told = [*answers(document), *link_sentences(document)]
-    told.append(incomplete_text(document))
-    found = [f"{text}.".replace(" us", " µs") for text in told if text]
+    sentences = [*answers(document), *link_sentences(document)]
+    sentences.append(incomplete_text(document))
+    found = [f"{text}.".replace(" us", " µs") for text in sentences if text]
     if meshes_of(document):  # its own section has what is left
         return found
     return found or ["These files hold no latencies that a report could show."]
 
 
 def best_fit(document: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return what tells the link best, and its fit: a direction, else round trips.
+    """Return what shows the link best, and its fit: a direction, else round trips.
 
     A direction by itself needs no factor, and its transit no host's work. Of several
     it is the one whose range of the link's own rate is the narrowest.
@@ -85,12 +85,12 @@ def _rows(fit: dict[str, Any]) -> Iterator[list[str]]:
     goodput = fit.get("goodput_bits_per_second")
     yield from _of_estimate("goodput, of long messages", goodput, rate)
     if within and bandwidth:
-        told = rate_span(within["low"], within["high"])
-        yield ["the link's own rate", "within", told, number(bandwidth["n"])]
+        text = rate_span(within["low"], within["high"])
+        yield ["the link's own rate", "within", text, number(bandwidth["n"])]
     if fixed:
         value, interval = fixed_delay(fit)
-        told = interval.removeprefix("95%: ")
-        yield ["fixed delay of a round trip", value, told, number(fixed["n"])]
+        text = interval.removeprefix("95%: ")
+        yield ["fixed delay of a round trip", value, text, number(fixed["n"])]
     yield from _of_estimate(
         "slope, for a byte of payload", slope, "{:.4g}".format, " ns/B"
     )
@@ -104,30 +104,30 @@ def _of_estimate(
     write: Callable[[float], str],
     unit: str = "",
 ) -> Iterator[list[str]]:
-    """Yield the row of an estimate, of each end; a unit that is told stands once."""
+    """Yield the row of an estimate, of each end; its unit stands once."""
     if estimate:
         value, low, high = (write(estimate[key]) for key in ("value", "low", "high"))
-        told = [value + unit, f"{low} to {high}{unit}"]
-        yield [name, *told, number(estimate["n"])]
+        cells = [value + unit, f"{low} to {high}{unit}"]
+        yield [name, *cells, number(estimate["n"])]
 
 
 def link_parts(document: dict[str, Any]) -> list[Part]:
-    """Show each direction's rate by the fit that tells it best, and by trains."""
+    """Show each direction's rate by the fit that shows it best, and by trains."""
     link = document.get("link") or {}
-    told = {kind: best for kind, best in link.items() if "fit" in best}
+    fitted = {kind: best for kind, best in link.items() if "fit" in best}
     refused = [
         f"{kind}: refused: {best['reason']}"
         for kind, best in link.items()
-        if kind not in told
+        if kind not in fitted
     ]
-    rows = [_row(kind, best) for kind, best in told.items()]
+    rows = [_row(kind, best) for kind, best in fitted.items()]
     trains = document.get("dispersion") or {}
     rows += [_trains_row(kind, trains[kind]) for kind in trains_of(document)]
     if not rows:
         return [Missing("The link each way", "; ".join(refused))] if refused else []
     caveats = [
         f"{kind}: {text}"
-        for kind, best in told.items()
+        for kind, best in fitted.items()
         for text in best["fit"]["caveats"]
     ]
     table = Table(

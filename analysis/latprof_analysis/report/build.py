@@ -67,10 +67,10 @@ _Kinds = Mapping[str, pd.DataFrame]
 def build_report(study: Study, title: str) -> Report:
     """Lay out a study as a report; `title` names what was read."""
     report = _report(study, title)
-    told = legible(Study({"sweeps": study.document.get("sweeps") or ()})).document
-    if not told["sweeps"]:
+    sweeps = legible(Study({"sweeps": study.document.get("sweeps") or ()})).document
+    if not sweeps["sweeps"]:
         return report
-    parts = [part for sweep in told["sweeps"] for part in sweep_tables(sweep)]
+    parts = [part for sweep in sweeps["sweeps"] for part in sweep_tables(sweep)]
     return replace(
         report, sections=[Section("sweep", "The sweep", parts), *report.sections]
     )
@@ -95,7 +95,7 @@ def _report(study: Study, title: str) -> Report:
         subtitle=_subtitle(study, kinds),
         answer=answer(document),
         key_figures=key_figures(document),
-        sections=_untold_last(sections),
+        sections=_missing_last(sections),
         warnings=[str(warning) for warning in document.get("warnings") or ()],
         picture=first_picture(document) or sample_picture(study),
     )
@@ -172,8 +172,8 @@ def _marked(part: Part, mark: str) -> Part:
     return part
 
 
-def _untold_last(sections: list[Section]) -> list[Section]:
-    """Move what cannot be told behind what was found; name its reasons there."""
+def _missing_last(sections: list[Section]) -> list[Section]:
+    """Move what is not known behind what was found; name its reasons there."""
     missing: list[Missing] = []
     found = [replace(one, parts=_known(one.parts, missing)) for one in sections]
     if missing:
@@ -183,17 +183,17 @@ def _untold_last(sections: list[Section]) -> list[Section]:
 
 
 def _known(parts: Sequence[Part], missing: list[Missing]) -> list[Part]:
-    """Return the parts that tell something; those that say why not go to `missing`."""
-    told: list[Part] = []
+    """Return the parts with results; those that say why not go to `missing`."""
+    known: list[Part] = []
     for part in parts:
         if isinstance(part, Missing):
             missing.append(part)
         elif isinstance(part, Fold):
             inner = _known(part.parts, missing)
-            told += [Fold(part.title, inner)] if inner else []
+            known += [Fold(part.title, inner)] if inner else []
         else:
-            told.append(part)
-    return told
+            known.append(part)
+    return known
 
 
 def whole_messages(messages: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -222,20 +222,22 @@ def _traffic(document: Mapping[str, Any]) -> list[Part]:
     columns = ("quantity", *SHOWN, "mean", "n")
     tables: list[Part] = []
     for group, quantities in (document.get("histograms") or {}).items():
-        rows: list[Row] = [([name], told, None) for name, told in quantities.items()]
+        rows: list[Row] = [
+            ([name], figures, None) for name, figures in quantities.items()
+        ]
         table = percentile_table(group, columns, rows, note)
         tables.append(Fold(group, [table]) if len(tables) >= _OPEN else table)
-    told = Text("Messages and exchanges below are a sample of it.", quiet=True)
-    return [told, *tables] if tables else []
+    note_of_rows = Text("Messages and exchanges below are a sample of it.", quiet=True)
+    return [note_of_rows, *tables] if tables else []
 
 
 def _stages(document: Mapping[str, Any], kinds: _Kinds) -> list[Part]:
-    told = document.get("kinds") or {}
+    figures = document.get("kinds") or {}
     thinned = bool(document.get("thinned"))
     return _first_open(
         {
             kind: [
-                stage_table(kind, rows, told.get(kind), thinned=thinned),
+                stage_table(kind, rows, figures.get(kind), thinned=thinned),
                 by_size(kind, rows),
                 Fold(f"{kind}, from fast to slow", [by_percentile(kind, rows)]),
             ]
@@ -287,15 +289,15 @@ def _fit(protocol: str, fit: dict[str, Any], study: Study) -> list[Part]:
         return [Missing(f"Fit of {protocol}", "no round trip was answered")]
     packets = packets_of(study.document.get("lab"), protocol)
     drawn, *left = fit_parts(protocol, trips, fit, packets)
-    told = [*fit_text(protocol, fit), *left]
-    return [drawn, Fold(f"{protocol}: figures of the fit, and what it leaves", told)]
+    parts = [*fit_text(protocol, fit), *left]
+    return [drawn, Fold(f"{protocol}: figures of the fit, and what it leaves", parts)]
 
 
 def _tails(document: dict[str, Any], kinds: _Kinds) -> list[Part]:
-    told, found = document.get("kinds") or {}, document.get("messages") or {}
+    figures, found = document.get("kinds") or {}, document.get("messages") or {}
     by_kind: dict[str, list[Part]] = {}
     for kind, messages in kinds.items():
-        groups = group_parts(kind, told.get(kind))
+        groups = group_parts(kind, figures.get(kind))
         more = [
             pieces_figure(kind, floats(messages["end_to_end_ns"]), "end to end"),
             *mode_parts(kind, (found.get(kind) or {}).get("tail"), "end to end"),
@@ -347,9 +349,9 @@ def _queues(kinds: _Kinds) -> list[Part]:
 
 def _slowest(study: Study, kinds: _Kinds) -> dict[str, Any] | None:
     """Return the slowest message, from the rows where the document has none."""
-    told = study.document.get("slowest")
-    if told or not kinds:
-        return told or None
+    known = study.document.get("slowest")
+    if known or not kinds:
+        return known or None
     rows = [rows.loc[rows["end_to_end_ns"].idxmax()] for rows in kinds.values()]
     slowest = max(rows, key=lambda row: int(row["end_to_end_ns"]))
     return {name: None if pd.isna(value) else value for name, value in slowest.items()}
@@ -373,8 +375,8 @@ def _notes(study: Study, kinds: _Kinds) -> list[Part]:
     parts: list[Part] = [Items(notes)] if notes else []
     if skipped_rows := document.get("skipped_rows"):
         skipped = [[str(row)] for row in document.get("skipped") or ()]
-        told = f", of which {number(len(skipped))} are told" if skipped else ""
-        title = f"{number(skipped_rows)} rows were left out{told}"
+        shown = f", of which {number(len(skipped))} are told" if skipped else ""
+        title = f"{number(skipped_rows)} rows were left out{shown}"
         parts.append(Table(title, ["row and reason"], skipped))
     return parts
 
@@ -382,8 +384,8 @@ def _notes(study: Study, kinds: _Kinds) -> list[Part]:
 def _subtitle(study: Study, kinds: _Kinds) -> str:
     runs = study.document.get("runs") or {}
     hosts = {one["host"] for one in runs.values() if one.get("host")}
-    told = (study.document, *runs.values())
-    kernels = {str(one["kernel"]) for one in told if one.get("kernel")}
+    documents = (study.document, *runs.values())
+    kernels = {str(one["kernel"]) for one in documents if one.get("kernel")}
     n = sum(map(len, kinds.values()))
     texts = (
         f"{len(runs)} runs" if len(runs) > 1 else "",

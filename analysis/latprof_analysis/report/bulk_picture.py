@@ -63,7 +63,7 @@ def _picture(
     protocol, channels = part["protocol"], part["channels"]
     several = "s" if channels > 1 else ""
     means = data.groupby("end")["megabits_per_second"].mean()
-    told = ", ".join(f"{means[end]:.4g} Mbit/s {end}" for end in means.index)
+    text = ", ".join(f"{means[end]:.4g} Mbit/s {end}" for end in means.index)
     run = of_run(part)
     return Figure(
         name=f"throughput-{protocol}-{channels}-{direction}"
@@ -71,7 +71,7 @@ def _picture(
         title=f"{protocol}, {channels} channel{several} {direction}{run}: throughput",
         caption=f"Payload of all channels together in slots of {slot}, from when each "
         "end began. The last slot is not a whole one.",
-        alt=f"Throughput over time; on average of the slots {told}.",
+        alt=f"Throughput over time; on average of the slots {text}.",
         data=data,
         charts=[Chart({"linear": _spec()})],
     )

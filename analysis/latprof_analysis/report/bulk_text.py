@@ -70,15 +70,15 @@ def bulk_sentences(document: _Figures) -> list[str]:
     lost = sent - sum(part["balance"]["received"] for part in parts)
     if not lost:
         return [*found, f"udp: none of {sent:,} datagrams lost"]
-    told = f"udp: {lost:,} of {sent:,} datagrams lost ({percent(lost / sent)})"
+    text = f"udp: {lost:,} of {sent:,} datagrams lost ({percent(lost / sent)})"
     unexplained = sum(part["balance"]["unexplained"] or 0 for part in parts)
     if set(died) == {SOCKET} and not unexplained:
-        return [*found, f"{told}, {_in_buffers(parts)}"]
+        return [*found, f"{text}, {_in_buffers(parts)}"]
     places = [f"{n:,} {_where(place)}" for place, n in died.items()]
     if not places:
-        return [*found, f"{told}, {_NOWHERE}"]
+        return [*found, f"{text}, {_NOWHERE}"]
     places += [f"{unexplained:,} unexplained"] if unexplained else []
-    return [*found, f"{told}: {', '.join(places)}"]
+    return [*found, f"{text}: {', '.join(places)}"]
 
 
 def _where(place: str) -> str:
@@ -149,11 +149,11 @@ def _confirmed(last: _Figures | None) -> str:
     """Say if the rate that was found stood a longer trial."""
     if not last:
         return "not confirmed by a longer one"
-    told = f"{_small(last['loss'])} lost in {_seconds(last['seconds'])}"
+    text = f"{_small(last['loss'])} lost in {_seconds(last['seconds'])}"
     if last["passed"]:
-        return f"confirmed: {told}"
+        return f"confirmed: {text}"
     received = f"{rate(last['received_bps'])} of {rate(last['sent_bps'])} received"
-    return f"NOT confirmed: {told}, {received}; try a longer --trial"
+    return f"NOT confirmed: {text}, {received}; try a longer --trial"
 
 
 def _small(share: float) -> str:
@@ -203,8 +203,8 @@ def _throughput(rows: Sequence[tuple[str, _Figures, _Figures]]) -> Table:
         loss = percent(figures["loss"]) if udp else NOT_ENOUGH
         few = [name, *ends, loss]
         narrow.append([*few, resent if not udp else NOT_ENOUGH])
-        told = counts if udp else [NOT_ENOUGH] * len(counts)
-        wide.append([*few, *told, NOT_ENOUGH if udp else resent])
+        shown = counts if udp else [NOT_ENOUGH] * len(counts)
+        wide.append([*few, *shown, NOT_ENOUGH if udp else resent])
     columns = ["channels", *(_OF_ENDS * len(_PROGRAMS)), "loss"]
     heads = [(end, len(_OF_ENDS)) for end in _PROGRAMS]
     return Table(

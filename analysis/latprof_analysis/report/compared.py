@@ -264,9 +264,11 @@ def _show_gate(gate: dict[str, Any], console: Console) -> None:
         if share is not None
     ]
     counts = Counter(finding["outcome"] for finding in findings)
-    told = [f"{counts[word]} {why}" for word, why in _AGAINST.items() if counts[word]]
+    reasons = [
+        f"{counts[word]} {why}" for word, why in _AGAINST.items() if counts[word]
+    ]
     limit = " or ".join(limits)
-    some = f"{', '.join(told)} ({limit})" if told else f"nothing {limit}"
+    some = f"{', '.join(reasons)} ({limit})" if reasons else f"nothing {limit}"
     show_line(console, f"{outcome}: {some}", _OUTCOME[outcome])
     judged = [one for one in findings if one["value"] is not None]
     for finding in judged[:MOST_ROWS]:

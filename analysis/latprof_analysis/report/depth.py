@@ -49,7 +49,7 @@ from latprof_analysis.text import counts, duration, fixed, percent, plural, span
 
 Figures = Mapping[str, Any]
 
-_TOLD = 5  # wrong rows, and changes of level, one by one
+_MOST_LISTED = 5  # wrong rows, and changes of level, one by one
 
 
 def depth(document: Figures) -> list[Part]:
@@ -98,7 +98,7 @@ def _of_samples(document: Figures) -> Iterator[Part]:
         if n := figures["n"]:
             lost = f", {figures['lost']} lost" if figures["lost"] else ""
             title = f"{kind}: {n} {'latency' if n == 1 else 'latencies'}{lost}"
-            sizes = {f"{size} B": told for size, told in figures["sizes"].items()}
+            sizes = {f"{size} B": one for size, one in figures["sizes"].items()}
             yield times_table(title, "size", sizes)
         yield from given_parts({kind: figures}, len(figures["given"]))
         yield from sample_fit_parts(kind, figures)
@@ -109,9 +109,9 @@ def _of_samples(document: Figures) -> Iterator[Part]:
 
 
 def _tails_and_order(groups: Mapping[str, Figures]) -> Iterator[Part]:
-    told = {name: f for name, f in groups.items() if f.get("tail", {}).get("n")}
-    yield from _tails(told)
-    yield from _order(told)
+    timed = {name: f for name, f in groups.items() if f.get("tail", {}).get("n")}
+    yield from _tails(timed)
+    yield from _order(timed)
 
 
 def _tails(groups: Mapping[str, Figures]) -> Iterator[Part]:
@@ -158,21 +158,21 @@ def _modes(modes: Figures) -> str:
     found = modes.get("modes", [])
     if len(found) < 2:
         return ""
-    told = []
+    texts = []
     for mode in found:
         why, longer = percent(mode["share"]), mode.get("longer_in")
         if longer:
             why += f", {duration(longer['by_ns'])} more in {longer['stage']}"
-        told.append(f"{mode['name']} at {duration(mode['value'])} ({why})")
-    return f"{len(found)} modes: {', '.join(told)}"
+        texts.append(f"{mode['name']} at {duration(mode['value'])} ({why})")
+    return f"{len(found)} modes: {', '.join(texts)}"
 
 
 def _order(groups: Mapping[str, Figures]) -> Iterator[Part]:
     """Show what the order of time says: dependence, changes of level, loss, queues."""
-    told = {name: list(_order_sentences(one)) for name, one in groups.items()}
-    if any(told.values()):
+    by_group = {name: list(_order_sentences(one)) for name, one in groups.items()}
+    if any(by_group.values()):
         yield Text("in the order of time", tone="answer")
-    for name, sentences in told.items():
+    for name, sentences in by_group.items():
         yield from (Text(f" {name}: {sentence}", quiet=True) for sentence in sentences)
 
 
@@ -203,12 +203,12 @@ def _dependence(correlation: Figures) -> Iterator[str]:
 
 def _changes(levels: Figures, median_ns: float | None) -> Iterator[str]:
     """Say when the level changed, where it is of any size beside the median."""
-    told = [change for change in large_changes(levels, median_ns) if "t_s" in change]
-    for change in told[:_TOLD]:
+    placed = [change for change in large_changes(levels, median_ns) if "t_s" in change]
+    for change in placed[:_MOST_LISTED]:
         yield _change(change, median_ns)
-    if len(told) > _TOLD:
-        yield f"and {plural(len(told) - _TOLD, 'more change')} of level"
-    if told and levels_alike(levels):
+    if len(placed) > _MOST_LISTED:
+        yield f"and {plural(len(placed) - _MOST_LISTED, 'more change')} of level"
+    if placed and levels_alike(levels):
         yield (
             "neighbours are alike here (a queue), which looks like changes of level: "
             "believe the large ones"
@@ -227,15 +227,15 @@ def _change(change: Figures, median_ns: float | None) -> str:
 
 
 def _variation(variation: Figures) -> Iterator[str]:
-    told = []
+    texts = []
     for name in ("ipdv", "pdv"):
         percentiles = variation[name].get("percentiles", {})
         median = percentiles.get("p50", {}).get("value_ns")
         if median is not None:
-            told.append(f"{name.upper()} {duration(median)} p50")
-    if told:
+            texts.append(f"{name.upper()} {duration(median)} p50")
+    if texts:
         size = variation["size_bytes"]
-        yield f"{', '.join(told)} ({variation['of']} of messages of {size} bytes)"
+        yield f"{', '.join(texts)} ({variation['of']} of messages of {size} bytes)"
 
 
 def _queueing(queue: Figures) -> Iterator[str]:
@@ -271,25 +271,25 @@ def _ending(document: Figures) -> Iterator[Part]:
         yield Text(f"lost: {lost}", tone="warning")
     runs = document.get("runs") or {"": {}}
     for name, run in runs.items():
-        told = dict(run) | dict(document)
-        if "records" in told:
-            yield from _certainty(told, name if len(runs) > 1 else "")
+        merged = dict(run) | dict(document)
+        if "records" in merged:
+            yield from _certainty(merged, name if len(runs) > 1 else "")
     for note in document.get("notes") or ():
         yield Text(f"note: {note}", quiet=True)
-    yield from left_out(document, _TOLD)
+    yield from left_out(document, _MOST_LISTED)
     for warning in document.get("warnings") or ():
         yield Text(f"warning: {warning}", tone="warning")
     if "folder" in document:
         yield Items([f"folder: {document['folder'] or 'removed'}"])
 
 
-def _certainty(told: Figures, name: str) -> Iterator[Part]:
+def _certainty(document: Figures, name: str) -> Iterator[Part]:
     """Show what was recorded and what was not, at which cost, and how exactly."""
     if name:
         yield Text(name, tone="answer")
-    lost = counts(told.get("lost_records") or {}) or "none"
-    yield Text(f"records: {told['records']}, lost: {lost}")
-    untraced = told.get("untraced_time") or {}
+    lost = counts(document.get("lost_records") or {}) or "none"
+    yield Text(f"records: {document['records']}, lost: {lost}")
+    untraced = document.get("untraced_time") or {}
     if untraced.get("periods"):
         yield Text(
             f"untraced time: {duration(1e9 * untraced['seconds'])} in "
@@ -297,22 +297,22 @@ def _certainty(told: Figures, name: str) -> Iterator[Part]:
             "its interrupts then, so packets may lack stamps"
         )
     # created is the generator's own: other programs have no such stamp
-    stamps = told.get("missing_stamps") or {}
+    stamps = document.get("missing_stamps") or {}
     missing = {stamp: n for stamp, n in stamps.items() if stamp != "created"}
     for title, found in (
-        ("counted, but not recorded", told.get("counters") or {}),
-        ("unmatched", told.get("unmatched") or {}),
+        ("counted, but not recorded", document.get("counters") or {}),
+        ("unmatched", document.get("unmatched") or {}),
         ("messages with two stages merged, by missing stamp", missing),
     ):
         if counts(found):
             yield Text(f"{title}: {counts(found)}")
-    if unread := told.get("unread_at_close"):
+    if unread := document.get("unread_at_close"):
         text = f"unread at close: {plural(unread, 'datagram')}"
         yield Text(f"{text} came, and nobody had read when the socket closed")
-    yield from _link_counters(told.get("link_counters") or {})
-    if cost := told.get("cost"):
+    yield from _link_counters(document.get("link_counters") or {})
+    if cost := document.get("cost"):
         yield Text(_cost(cost))
-    for capability in told.get("capabilities") or ():
+    for capability in document.get("capabilities") or ():
         yield from _capability(capability)
 
 

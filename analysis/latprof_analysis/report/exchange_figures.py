@@ -119,17 +119,17 @@ def _apart(exchanges: pd.DataFrame) -> Iterator[tuple[str, Floats]]:
 
 def exchange_sections(study: Study) -> list[Section]:
     """Lay out exchanges; nothing where there are none."""
-    told = study.document.get("exchanges") or {}
-    if not told:
+    ways = study.document.get("exchanges") or {}
+    if not ways:
         return []
     parts: list[Part] = []
-    timed = {name: f for name, f in told.items() if "response" in f["parts"]}
+    timed = {name: f for name, f in ways.items() if "response" in f["parts"]}
     if timed:
         parts.append(percentiles_figure(timed))
-    for i, (name, figures) in enumerate(islice(told.items(), _MOST_WAYS), 1):
+    for i, (name, figures) in enumerate(islice(ways.items(), _MOST_WAYS), 1):
         of_way = _way_parts(i, name, figures, study)
         parts += of_way if i == 1 else [Fold(ends_of(name), of_way)]
-    if left := ", ".join(map(ends_of, islice(told, _MOST_WAYS, None))):
+    if left := ", ".join(map(ends_of, islice(ways, _MOST_WAYS, None))):
         parts.append(Text(f"Fewer exchanges, not drawn: {left}.", quiet=True))
     return [Section("exchanges", "Exchanges", parts)]
 
@@ -170,19 +170,21 @@ def _whole(rows: pd.DataFrame) -> pd.DataFrame:
 
 def part_table(name: str, figures: dict[str, Any], rows: pd.DataFrame) -> Table:
     """Show each part's percentiles with their intervals, and its share."""
-    told: list[Row] = []
+    table_rows: list[Row] = []
     for part, values in figures["parts"].items():
         times = None  # of parts that are one in some rows there are none
         if f"{part}_ns" in rows:
             times = floats(rows[f"{part}_ns"].dropna())
         # what a page would swallow at the beginning of a cell
         label = part_label(part, "\N{EM SPACE}")
-        told.append(([label], values | {"share": values["share_of_response"]}, times))
+        table_rows.append(
+            ([label], values | {"share": values["share_of_response"]}, times)
+        )
     notes = [f" {note[:1].upper()}{note[1:]}." for note in exchange_notes(figures)]
     return percentile_table(
         f"{ends_of(name)}: {number(figures['exchanges'])} exchanges",
         ["part", *SHOWN, "slowest", "share", "n"],
-        told,
+        table_rows,
         "Request's way, server and reply's way sum to the response; what is further "
         "in is a part of what stands before. Below each percentile its 95% interval, "
         f"which allows for exchanges that depend on their neighbours.{''.join(notes)}",

@@ -43,7 +43,7 @@ _Bars = Mapping[str, tuple[dict[str, float], _Figures]]
 
 
 def first_picture(document: _Figures) -> Figure | None:
-    """Draw a bar for each kind of messages; none where no stage is told.
+    """Draw a bar for each kind of messages; none where no stage is known.
 
     Of other programs' traffic with exchanges those of the responses stand above.
     """
@@ -56,8 +56,8 @@ def first_picture(document: _Figures) -> Figure | None:
     rows = [
         {"whole": whole, **row}
         for whole, bars in drawn.items()
-        for name, told in bars.items()
-        for row in _rows(name, *told)
+        for name, bar in bars.items()
+        for row in _rows(name, *bar)
     ]
     data = pd.DataFrame(rows)
     text = _finding(data[data["whole"] == next(iter(drawn))])
@@ -84,7 +84,7 @@ def first_picture(document: _Figures) -> Figure | None:
 def _most(bars: _Bars) -> _Bars:
     """Return those of which there are most, in the order in which they stand."""
     by_count = sorted(bars, key=lambda name: -bars[name][1]["n"])[:_MOST_BARS]
-    return {name: told for name, told in bars.items() if name in by_count}
+    return {name: bar for name, bar in bars.items() if name in by_count}
 
 
 def _kinds(document: _Figures) -> _Bars:
@@ -119,8 +119,8 @@ def parts_apart(parts: _Figures) -> dict[str, float]:
     Examples
     --------
     >>> shares = {"server": 0.75, "server_queue": 0.5, "server_work": 0.25}
-    >>> told = {name: {"share_of_response": one} for name, one in shares.items()}
-    >>> parts_apart(told | {"server_wakeup": {"share_of_response": 0.125}})
+    >>> parts = {name: {"share_of_response": one} for name, one in shares.items()}
+    >>> parts_apart(parts | {"server_wakeup": {"share_of_response": 0.125}})
     {'not yet read': 0.375, 'waiting for CPU': 0.125, 'not yet answered': 0.25}
     """
     share = {
@@ -173,19 +173,19 @@ def _finding(data: pd.DataFrame) -> str:
         share = share_range(largest["share"])
         return f"Where the time goes: {share} is {largest['stage'].iloc[0]}"
     most = largest.head(3).itertuples()
-    told = [f"{one.share:.0%} of a {one.group} is {one.stage}" for one in most]
-    return f"Where the time goes: {', '.join(told)}"
+    texts = [f"{one.share:.0%} of a {one.group} is {one.stage}" for one in most]
+    return f"Where the time goes: {', '.join(texts)}"
 
 
 def key_figures(document: dict[str, Any]) -> list[KeyFigure]:
     """Return the numbers that the answer rests on, each with what qualifies it.
 
     Times are of every protocol, way or kind, those of which there are most; the link
-    is told by the estimate that is the surest (`answer.best_fit`).
+    is shown by the estimate that is the surest (`answer.best_fit`).
     """
-    told = next(filter(None, _asked(document)), {})
-    alone = len(told) == 1
-    found = (one for item in told.items() for one in _of_percentiles(*item, alone))
+    asked = next(filter(None, _asked(document)), {})
+    alone = len(asked) == 1
+    found = (one for item in asked.items() for one in _of_percentiles(*item, alone))
     return [*(found if alone else islice(found, _MOST_FIGURES)), *_link(document)]
 
 
@@ -196,21 +196,21 @@ def _asked(document: _Figures) -> Iterator[dict[str, _Figures]]:
         yield dict(_of_cells(meshes))
         return
     yield {
-        f"{protocol} round trips": {**told.get("rtt", {}), **_intervals(told)}
-        for protocol, told in (document.get("round_trips") or {}).items()
+        f"{protocol} round trips": {**one.get("rtt", {}), **_intervals(one)}
+        for protocol, one in (document.get("round_trips") or {}).items()
     }
     yield {
-        f"{ends_of(name)}, response": told["parts"].get("response", {})
-        for name, told in (document.get("exchanges") or {}).items()
+        f"{ends_of(name)}, response": one["parts"].get("response", {})
+        for name, one in (document.get("exchanges") or {}).items()
     }
     yield {
-        f"{kind}, end to end": told["stages"].get("end_to_end", {})
-        for kind, told in (document.get("kinds") or {}).items()
+        f"{kind}, end to end": one["stages"].get("end_to_end", {})
+        for kind, one in (document.get("kinds") or {}).items()
     }
     yield {
         f"{kind}, {size} B" if size[0].isdigit() else kind: figures
-        for kind, told in ((document.get("samples") or {}).get("kinds") or {}).items()
-        for size, figures in (told.get("sizes") or {}).items()
+        for kind, one in ((document.get("samples") or {}).get("kinds") or {}).items()
+        for size, figures in (one.get("sizes") or {}).items()
     }
 
 
@@ -223,11 +223,11 @@ def _of_cells(meshes: Sequence[tuple[str, _Figures]]) -> Iterator[tuple[str, _Fi
             yield name, cell["intended"]
 
 
-def _intervals(told: _Figures) -> dict[str, float | None]:
+def _intervals(trips: _Figures) -> dict[str, float | None]:
     """Return the intervals of round trips, which allow for dependence."""
     return {
         f"{name}_{end}_ns": one[f"{end}_ns"]
-        for name, one in ((told.get("tail") or {}).get("percentiles") or {}).items()
+        for name, one in ((trips.get("tail") or {}).get("percentiles") or {}).items()
         if name != "reason"
         for end in ("low", "high")
     }
@@ -236,11 +236,11 @@ def _intervals(told: _Figures) -> dict[str, float | None]:
 def _of_percentiles(name: str, figures: _Figures, alone: bool) -> Iterator[KeyFigure]:
     """Give each percentile of what is alone; else the median, with the farthest."""
     cells = zip(SHOWN, percentile_cells(figures), strict=True)
-    told = [(p, cell) for p, cell in cells if figures.get(f"{p}_ns") is not None]
+    known = [(p, cell) for p, cell in cells if figures.get(f"{p}_ns") is not None]
     n, far = f"n {number(figures.get('n', 0))}", ""
-    if len(told) > 1 and not alone:
-        far = f"{told[-1][0]} {told[-1][1].text}"
-    for p, cell in told if alone else told[:1]:
+    if len(known) > 1 and not alone:
+        far = f"{known[-1][0]} {known[-1][1].text}"
+    for p, cell in known if alone else known[:1]:
         sure = f"95%: {cell.under}" if cell.under else ""
         under = "; ".join(filter(None, (sure, far, n)))
         yield KeyFigure(f"{name}, {p}", cell.text, under)

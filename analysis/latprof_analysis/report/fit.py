@@ -78,9 +78,9 @@ def size_points(sizes: Floats, latency: Floats) -> pd.DataFrame:
         p10, median = percentiles(latency[sizes == size], [0.1, 0.5])
         row = {"size_bytes": size, "n": p10.n}
         for name, one in (("p10", p10), ("median", median)):
-            told = one.as_dict()
+            estimate = one.as_dict()
             for end, key in (("", "value"), ("_low", "low"), ("_high", "high")):
-                row[f"{name}{end}_ns"] = told[key]
+                row[f"{name}{end}_ns"] = estimate[key]
         rows.append(row)
     return pd.DataFrame(rows).astype("float64")
 

@@ -63,21 +63,21 @@ _BY_HOPS = _Grouping(
 )
 
 
-def group_parts(kind: str, told: dict[str, Any] | None) -> list[Part]:
+def group_parts(kind: str, of_kind: dict[str, Any] | None) -> list[Part]:
     """Draw percentiles of end_to_end by size, packets and hops.
 
-    `told` are the figures of one kind of messages, as `KindTotals.as_dict` has them.
+    `of_kind` are figures of one kind of messages, as `KindTotals.as_dict` has them.
     """
-    told = told or {}
+    of_kind = of_kind or {}
     sizes = {
         size: stages["end_to_end"]
-        for size, stages in (told.get("sizes") or {}).items()
+        for size, stages in (of_kind.get("sizes") or {}).items()
         if "end_to_end" in stages
     }
     every = {
         _BY_SIZE: sizes,
-        _BY_PACKETS: told.get("by_packets") or {},
-        _BY_HOPS: told.get("by_hops") or {},
+        _BY_PACKETS: of_kind.get("by_packets") or {},
+        _BY_HOPS: of_kind.get("by_hops") or {},
     }
     figures: list[Part] = []
     tables: dict[str, Part] = {}
@@ -165,8 +165,8 @@ def _middle(label: str) -> float:
 def _spec(by: _Grouping, what: str, scale: str, data: pd.DataFrame) -> Spec:
     across, up = SWITCH[scale]
     values = sorted(data["at"].unique())
-    told = {"values": values} if len(values) <= _MOST_TICKS else {}
-    x = {"field": "at", **number_axis(by.title, across, labelExpr=by.label, **told)}
+    ticks = {"values": values} if len(values) <= _MOST_TICKS else {}
+    x = {"field": "at", **number_axis(by.title, across, labelExpr=by.label, **ticks)}
     y = {"field": "latency_ns", **duration_axis(what, up)}
     for axis in (x, y):
         axis["scale"] |= {"padding": 8}

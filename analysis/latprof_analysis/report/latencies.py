@@ -38,7 +38,7 @@ _MOST_KINDS = 6
 _MOST_ROWS = 60
 _NO_SIZE = "not told"
 _Kinds = Mapping[str, pd.DataFrame]
-_Told = Mapping[str, dict[str, Any]]
+_Figures = Mapping[str, dict[str, Any]]
 
 
 def sample_sections(study: Study) -> list[Section]:
@@ -47,10 +47,10 @@ def sample_sections(study: Study) -> list[Section]:
     frame, kinds = study.samples.frame, _kinds(study.samples)
     # under the names that the report has for kinds
     found = (study.document.get("samples") or {}).get("kinds") or {}
-    told = {guarded(str(kind)): figures for kind, figures in found.items()}
+    by_kind = {guarded(str(kind)): figures for kind, figures in found.items()}
     what = str(study.document.get("latency") or "latency")
-    sizes = [*_sizes(told, what), *_given(frame[frame["statistic"] != "each"])]
-    losses = {kind: figures.get("loss") for kind, figures in told.items()}
+    sizes = [*_sizes(by_kind, what), *_given(frame[frame["statistic"] != "each"])]
+    losses = {kind: figures.get("loss") for kind, figures in by_kind.items()}
     lost = {kind: loss for kind, loss in losses.items() if loss and loss["model"]}
     no_stages = Missing("Stages", "these files hold latencies, and no stamps of stages")
     sizes = sizes or [Missing("Latency", "no row holds one")]
@@ -58,9 +58,9 @@ def sample_sections(study: Study) -> list[Section]:
         Section("stages", "Where the time goes", [no_stages]),
         Section("transfers", "What was transferred", transfer_parts(study.document)),
         Section("sizes", "Latency by kind and size", sizes),
-        Section("fit", "Fit: D = aS + b", _fits(kinds, told)),
-        Section("distribution", "Distribution", _tails(kinds, told)),
-        Section("time", "In the order of the file", _order(kinds, told)),
+        Section("fit", "Fit: D = aS + b", _fits(kinds, by_kind)),
+        Section("distribution", "Distribution", _tails(kinds, by_kind)),
+        Section("time", "In the order of the file", _order(kinds, by_kind)),
         Section("loss", "Loss", [_losses(frame), *loss_model_parts(lost)]),
     ]
 
@@ -82,10 +82,10 @@ def _kinds(samples: Samples) -> _Kinds:
     return {guarded(str(name)): each[each["kind"] == name] for name in names}
 
 
-def _sizes(told: _Told, what: str) -> list[Part]:
+def _sizes(by_kind: _Figures, what: str) -> list[Part]:
     rows: list[Row] = [
         ([kind, f"{size} B" if size[0].isdigit() else size], figures, None)
-        for kind, found in told.items()
+        for kind, found in by_kind.items()
         for size, figures in (found.get("sizes") or {}).items()
         if figures["n"]
     ]
@@ -116,10 +116,10 @@ def _given(given: pd.DataFrame) -> list[Part]:
     return [Table(title, columns, rows[:_MOST_ROWS], note)] if rows else []
 
 
-def _fits(kinds: _Kinds, told: _Told) -> list[Part]:
+def _fits(kinds: _Kinds, by_kind: _Figures) -> list[Part]:
     parts: list[Part] = []
     for kind, rows in kinds.items():
-        fit = told.get(kind, {}).get("fit") or {}
+        fit = by_kind.get(kind, {}).get("fit") or {}
         sized = rows[rows["size_bytes"].notna()]
         if "model" in fit:
             # as round trips, in the order of the file
@@ -138,10 +138,10 @@ def _fits(kinds: _Kinds, told: _Told) -> list[Part]:
     return parts or [Missing("Fit", "a line needs single latencies of several sizes")]
 
 
-def _tails(kinds: _Kinds, told: _Told) -> list[Part]:
+def _tails(kinds: _Kinds, by_kind: _Figures) -> list[Part]:
     parts: list[Part] = []
     for kind, rows in kinds.items():
-        figures = told.get(kind, {})
+        figures = by_kind.get(kind, {})
         more = mode_parts(kind, figures.get("tail"), "latency")
         more += sizes_figure(kind, figures.get("sizes") or {}, "latency")
         folded = [Fold(f"{kind}: modes and sizes", more)] if parts and more else more
@@ -149,7 +149,7 @@ def _tails(kinds: _Kinds, told: _Told) -> list[Part]:
     return parts or [Missing("Distributions", "these files hold no single latencies")]
 
 
-def _order(kinds: _Kinds, told: _Told) -> list[Part]:
+def _order(kinds: _Kinds, by_kind: _Figures) -> list[Part]:
     if not kinds:
         return []
     series = {}
@@ -158,7 +158,7 @@ def _order(kinds: _Kinds, told: _Told) -> list[Part]:
         above = above_usual(pd.Series(size_groups(rows["size_bytes"])[1]), latency)
         series[kind] = pd.DataFrame({"above_ns": above, "latency_ns": latency})
         series[kind]["t_s"] = np.arange(1.0, len(rows) + 1)
-    levels = {kind: told.get(kind) for kind in kinds}
+    levels = {kind: by_kind.get(kind) for kind in kinds}
     marks = {kind: level_rows(figures) for kind, figures in levels.items()}
     return [time_figure(series, "latency", marks, BY_PLACE), *level_parts(levels)]
 

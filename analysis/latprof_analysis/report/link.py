@@ -51,8 +51,8 @@ def _row(
     of: str, by: str, rate: Figures | None, delay: Figures | None, pace: str = ""
 ) -> LinkRow:
     """Write what an estimate says; `pace` stands where it has no rate."""
-    told = rate_span(rate["low"], rate["high"]) if rate else pace
-    return LinkRow(of, told, _ends(delay, duration, 1e9, 4), by, width(rate))
+    text = rate_span(rate["low"], rate["high"]) if rate else pace
+    return LinkRow(of, text, _ends(delay, duration, 1e9, 4), by, width(rate))
 
 
 def width(ends: Figures | None) -> float:
@@ -68,7 +68,7 @@ def rate_of(fit: Figures) -> Figures | None:
 
 
 def trains_of(document: Figures) -> dict[str, Figures]:
-    """Return the bandwidths that trains of messages tell, by kind."""
+    """Return the bandwidths by trains of messages, by kind."""
     return {
         kind: found[_BANDWIDTH]
         for kind, found in (document.get("dispersion") or {}).items()
@@ -77,7 +77,7 @@ def trains_of(document: Figures) -> dict[str, Figures]:
 
 
 def link_rows(document: Figures) -> tuple[list[LinkRow], dict[str, str]]:
-    """Return what tells the link best, and why others do not tell it, by name.
+    """Return what shows the link best, and why others do not show it, by name.
 
     Each direction by itself where that is known, which needs no factor; else round
     trips, or the kinds of another tool's file.
@@ -131,7 +131,7 @@ def _one_way(document: Figures, refused: dict[str, str]) -> list[LinkRow]:
             rows.append(_row(of, f"{protocol} trains", trains[kind], None))
         elif name in _WAYS:  # of other programs' messages nobody expects it
             refused[kind] = str(best.get("reason"))
-    for name in (*_WAYS, *_OF_TRAINS):  # over one link: the surest estimate tells it
+    for name in (*_WAYS, *_OF_TRAINS):  # over one link: the surest estimate counts
         found[name] = sorted(found.get(name, ()), key=attrgetter("width"))[:1]
     return [row for rows in found.values() for row in rows]
 
@@ -246,17 +246,17 @@ def said_by_trains(document: Figures) -> dict[str, Figures]:
 def loggp_lines(document: Figures) -> Iterator[str]:
     """Say L, o, g and G in a line for each protocol."""
     for protocol, found in said_by_trains(document).items():
-        told = [
+        texts = [
             f"{letter} {write(found[name]['value'], 4 if letter in 'LG' else 3)}"
             for letter, name, write, _ in _LETTERS
             if found[name]
         ]
         if goodput := found["goodput_bits_per_second"]:
-            told[-1] += f" ({rate(goodput['value'])} of payload)"
+            texts[-1] += f" ({rate(goodput['value'])} of payload)"
         trains = f"{protocol}, trains of {found['messages']}"
-        if not told or found["model"] != "line":
-            told.append(found["reason"])
-        yield f"{trains}: {', '.join(told)}"
+        if not texts or found["model"] != "line":
+            texts.append(found["reason"])
+        yield f"{trains}: {', '.join(texts)}"
 
 
 def loggp_tables(document: Figures) -> Iterator[Part]:
@@ -328,10 +328,10 @@ def _said(estimate: Figures | None) -> str:
 
 def _known(known: Figures, *, trips: bool) -> list[str]:
     rate, delay = known.get("rate_bps"), known.get("delay_ns")
-    told = given_duration(2 * delay if trips else delay) if delay else ""
+    text = given_duration(2 * delay if trips else delay) if delay else ""
     return [
         given_rate(rate) if rate else "not limited",
-        f"{told} + hosts" if told and trips else told,
+        f"{text} + hosts" if text and trips else text,
     ]
 
 
@@ -342,11 +342,11 @@ def _refusals(refused: Mapping[str, str], document: Figures) -> Iterator[str]:
     for name, reason in refused.items():
         if reason not in warned:
             reasons.setdefault(reason, []).append(name)
-    told = list(reasons.items())
-    for reason, names in told[:_MOST_REFUSED]:
+    listed = list(reasons.items())
+    for reason, names in listed[:_MOST_REFUSED]:
         yield f"{', '.join(names)}: no bandwidth: {reason}"
-    if len(told) > _MOST_REFUSED:
-        yield f"and {len(told) - _MOST_REFUSED} more without a bandwidth: --all"
+    if len(listed) > _MOST_REFUSED:
+        yield f"and {len(listed) - _MOST_REFUSED} more without a bandwidth: --all"
 
 
 def link_sentences(document: Figures) -> list[str]:
@@ -402,12 +402,12 @@ def _fit_rows(protocol: str, fit: Figures, known: Figures) -> Iterator[list[str]
     if hinge := _hinge(fit):
         knot, *sides = hinge
         for side, place in zip(sides, ("up to", "above"), strict=True):
-            told = with_interval(side[_BANDWIDTH], rate)
-            yield [f"bandwidth, {protocol}, {place} {knot}", told, beside]
+            text = with_interval(side[_BANDWIDTH], rate)
+            yield [f"bandwidth, {protocol}, {place} {knot}", text, beside]
     else:
         bandwidth = fit[_BANDWIDTH]
-        told = with_interval(bandwidth, rate) if bandwidth else "refused, see below"
-        yield [f"bandwidth, {protocol}", told, beside]
+        text = with_interval(bandwidth, rate) if bandwidth else "refused, see below"
+        yield [f"bandwidth, {protocol}", text, beside]
     if fit[_DELAY]:
         delay = known.get("delay_ns")
         yield [
@@ -434,8 +434,8 @@ def direction_parts(document: Figures) -> Iterator[Part]:
             delay = with_interval(fit[_DELAY], duration, 1e9)
             rows.append([f"fixed delay, {name}", delay])
     rows += [
-        [f"bandwidth, {kind} by dispersion", with_interval(told, rate)]
-        for kind, told in trains_of(document).items()
+        [f"bandwidth, {kind} by dispersion", with_interval(one, rate)]
+        for kind, one in trains_of(document).items()
     ]
     if rows:
         title = "each way by itself: D = aS + b without a factor, and trains"
@@ -497,8 +497,8 @@ def sample_fit_parts(kind: str, figures: Figures) -> Iterator[Part]:
         yield Text(f" {kind}: no fit: {fit['reason']}", quiet=True)
     else:
         line = _line(fit)
-        told = f"{line} ({fit['model']}: {fit['reason']})"
-        yield Text(f" {kind}: {told if line else 'no bandwidth: ' + fit['reason']}")
+        text = f"{line} ({fit['model']}: {fit['reason']})"
+        yield Text(f" {kind}: {text if line else 'no bandwidth: ' + fit['reason']}")
         for caveat in fit["caveats"]:
             yield Text(f" {kind}: {caveat}", quiet=True)
     if means and "reason" in means:

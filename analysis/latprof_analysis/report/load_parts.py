@@ -44,30 +44,30 @@ def load_sections(document: Mapping[str, Any]) -> list[Section]:
     """Lay out each protocol without and beside the load."""
     parts: list[Part] = []
     rate_bps = (document.get("load") or {}).get("rate_bps")
-    for protocol, told in protocols_of(document).items():
-        text = load_sentence(protocol, told, rate_bps)
-        curves = _curves(told) if told["loaded"] else None
+    for protocol, phases in protocols_of(document).items():
+        text = load_sentence(protocol, phases, rate_bps)
+        curves = _curves(phases) if phases["loaded"] else None
         if curves is None or curves.empty:  # no round trip came back
             parts.append(Text(text))
         else:
-            parts.append(_figure(protocol, told, text, curves))
-        if told["loaded"]:
-            parts.append(phase_table(protocol, told, everything=True))
-        items = [*map(flow_text, told["flows"]), *map(queue_text, told["queues"])]
+            parts.append(_figure(protocol, phases, text, curves))
+        if phases["loaded"]:
+            parts.append(phase_table(protocol, phases, everything=True))
+        items = [*map(flow_text, phases["flows"]), *map(queue_text, phases["queues"])]
         parts += [Items(items)] if items else []
     parts += [Text(f"{note}.", quiet=True) for note in load_notes(document)]
     return [Section("load", "Latency under load", parts)] if parts else []
 
 
-def _curves(told: Mapping[str, Any]) -> pd.DataFrame:
-    rows = [(phase, *point) for phase in _PHASES for point in told[phase]["curve"]]
+def _curves(phases: Mapping[str, Any]) -> pd.DataFrame:
+    rows = [(phase, *point) for phase in _PHASES for point in phases[phase]["curve"]]
     return pd.DataFrame(rows, columns=["phase", "share", "rtt_ns"])
 
 
 def _figure(
-    protocol: str, told: Mapping[str, Any], text: str, data: pd.DataFrame
+    protocol: str, phases: Mapping[str, Any], text: str, data: pd.DataFrame
 ) -> Figure:
-    n = {phase: number(told[phase]["rtt"]["n"]) for phase in _PHASES}
+    n = {phase: number(phases[phase]["rtt"]["n"]) for phase in _PHASES}
     return Figure(
         name=f"load-{slug(protocol)}",
         title=text,

@@ -46,29 +46,29 @@ def load_sentences(document: Figures) -> list[str]:
     """Say of each protocol how much the load adds, where, and which queue holds it."""
     rate_bps = (document.get("load") or {}).get("rate_bps")
     return [
-        load_sentence(protocol, told, rate_bps)
-        for protocol, told in protocols_of(document).items()
+        load_sentence(protocol, phases, rate_bps)
+        for protocol, phases in protocols_of(document).items()
     ]
 
 
-def load_sentence(protocol: str, told: Figures, rate_bps: float | None) -> str:
+def load_sentence(protocol: str, phases: Figures, rate_bps: float | None) -> str:
     """Say of one protocol how much the load adds, where, and which queue holds it."""
-    more = told.get("more_mean_ns")
+    more = phases.get("more_mean_ns")
     if more is None:
-        lost = told["loaded"] and told["loaded"]["lost"]
-        why = f"{lost} of {told['loaded']['sent']} lost" if lost else "not measured"
+        lost = phases["loaded"] and phases["loaded"]["lost"]
+        why = f"{lost} of {phases['loaded']['sent']} lost" if lost else "not measured"
         return f"{protocol} under load: {why}"
-    means = (duration(told[phase]["rtt"]["mean_ns"]) for phase in ("idle", "loaded"))
+    means = (duration(phases[phase]["rtt"]["mean_ns"]) for phase in ("idle", "loaded"))
     found = [f"{duration(abs(more))} {'more' if more >= 0 else 'less'} on average"]
     found[0] += f" ({' to '.join(means)})"
-    if (row := _grown(told["stages"])) and row["share"] >= _LEAST_SHARE:
+    if (row := _grown(phases["stages"])) and row["share"] >= _LEAST_SHARE:
         found.append(
             f"{percent(row['share'])} of it in {row['stage']} of {_PLURAL[row['way']]}"
         )
-        if queue := _holding(told["queues"], row):
+        if queue := _holding(phases["queues"], row):
             found[-1] += f": {_held(queue, rate_bps)}"
-    if lost := told["loaded"]["lost"]:
-        sent = told["loaded"]["sent"]
+    if lost := phases["loaded"]["lost"]:
+        sent = phases["loaded"]["sent"]
         found.append(f"{lost} of {sent} lost ({percent(lost / sent)})")
     return f"{protocol} under load: {', '.join(found)}"
 
@@ -118,12 +118,12 @@ def _held(queue: Figures, rate_bps: float | None) -> str:
 
 def load_parts(document: Figures, *, everything: bool = False) -> Iterator[Part]:
     """Lay out both phases by protocol, the flows, and the queues that held most."""
-    for protocol, told in protocols_of(document).items():
-        if told["loaded"]:
-            yield phase_table(protocol, told, everything=everything)
-        items = [*map(flow_text, told["flows"])]
+    for protocol, phases in protocols_of(document).items():
+        if phases["loaded"]:
+            yield phase_table(protocol, phases, everything=everything)
+        items = [*map(flow_text, phases["flows"])]
         if everything:
-            items += map(queue_text, told["queues"])
+            items += map(queue_text, phases["queues"])
         if items:
             yield Items([f"load beside {protocol}: {item}" for item in items])
     yield from (Text(note, quiet=True) for note in load_notes(document))
@@ -136,12 +136,12 @@ def load_notes(document: Figures) -> list[str]:
     return [NOTE] if document["load"]["open_loop"] else [NOTE, CLOSED]
 
 
-def phase_table(protocol: str, told: Figures, *, everything: bool) -> Table:
+def phase_table(protocol: str, phases: Figures, *, everything: bool) -> Table:
     """Lay out round trips and stages, idle and loaded side by side."""
-    idle, loaded = told["idle"], told["loaded"]
+    idle, loaded = phases["idle"], phases["loaded"]
     rows = [["round trip", *_times(idle["rtt"]), *_times(loaded["rtt"])]]
-    rows[0].append(_signed(told["more_mean_ns"]))
-    for row in told["stages"]:
+    rows[0].append(_signed(phases["more_mean_ns"]))
+    for row in phases["stages"]:
         if everything or (row["share"] or 0) >= _LEAST_SHARE:
             times = (*_times(row["idle"]), *_times(row["loaded"]))
             more = _signed(row["more_mean_ns"])

@@ -58,21 +58,21 @@ def places_of_loss(document: dict[str, Any]) -> pd.DataFrame:
         name = f"{protocol} round trips without a reply"
         rows.append((name, figures["lost"], figures["sent"], "round trips"))
     runs = of_each_run(document)
-    for run, told in runs.items():
+    for run, one in runs.items():
         before = f"{run}: " if len(runs) > 1 else ""
-        rows += [(before + place[0], *place[1:]) for place in _of_run(told)]
+        rows += [(before + place[0], *place[1:]) for place in _of_run(one)]
     return pd.DataFrame(rows, columns=["place", "lost", "of", "unit"])
 
 
-def _of_run(told: dict[str, Any]) -> Iterator[_Place]:
-    for name, count in (told.get("unmatched") or {}).items():
+def _of_run(run: dict[str, Any]) -> Iterator[_Place]:
+    for name, count in (run.get("unmatched") or {}).items():
         yield f"half rows: {name.replace('_', ' ')}", count, None, "halves"
-    dropped = (told.get("counters") or {}).get("datagrams_dropped_at_socket")
+    dropped = (run.get("counters") or {}).get("datagrams_dropped_at_socket")
     if dropped is not None:
         yield "full socket of the receiver", dropped, None, "datagrams"
-    if told.get("unread_at_close") is not None:
-        yield "unread at close", told["unread_at_close"], None, "datagrams"
-    counters = told.get("link_counters") or {}
+    if run.get("unread_at_close") is not None:
+        yield "unread at close", run["unread_at_close"], None, "datagrams"
+    counters = run.get("link_counters") or {}
     ends: dict[str, Any] = dict(egresses(counters))
     ends |= {f"netem {way}": one for way, one in counters.get("netem", {}).items()}
     for end, figures in ends.items():
@@ -105,14 +105,14 @@ def loss_parts(document: dict[str, Any]) -> list[Part]:
         parts = [_figure(some), _table(some)]
     # where latprof itself lost records, messages lack stamps, or rows
     runs = of_each_run(document)
-    for run, told in runs.items():
-        lost = told.get("lost_records")
+    for run, one in runs.items():
+        lost = one.get("lost_records")
         if lost is None:
             continue
         names = [f"{number(n)} of {k.replace('_', ' ')}" for k, n in lost.items() if n]
         before = f"{run}: of" if len(runs) > 1 else "Of"
         text = f"{before} latprof's own records {', '.join(names) or 'none'} were lost"
-        drained = number(told.get("records") or 0)
+        drained = number(one.get("records") or 0)
         parts.append(Text(f"{text}; {drained} were drained.", quiet=not names))
     return parts
 
@@ -263,7 +263,7 @@ def _run_layers(models: list[str], x: Spec, y: Spec) -> list[Spec]:
 
 
 def loss_groups(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return what is told of the order of losses, by what was lost."""
+    """Return what is known of the order of losses, by what was lost."""
     return {
         f"{name} {what.replace('_', ' ')}": figures["loss"]
         for what in ("round_trips", "messages")
@@ -279,9 +279,9 @@ def loss_model_parts(groups: Mapping[str, dict[str, Any]]) -> list[Part]:
     for name, loss in groups.items():
         share = loss["share"]
         if share.get("lost"):
-            told = _of_group(name, loss)
-            folded = [Fold(f"{name}: how losses follow each other", told)]
-            parts += folded if parts else told
+            drawn = _of_group(name, loss)
+            folded = [Fold(f"{name}: how losses follow each other", drawn)]
+            parts += folded if parts else drawn
         elif "n" in share:
             upto = f"{100 * share['high']:.2g}%"
             none.append(f"{name}: none of {number(share['n'])} was lost; up to {upto}")

@@ -41,8 +41,8 @@ def write_markdown(report: Report, out: Path) -> list[Path]:
     if report.picture:
         lines += [*_figure(report.picture, folder, written), ""]
     for one in report.key_figures:
-        told = f"**{_plain(one.value)}** ({_plain(one.under)})"
-        lines.append(f"- {_plain(one.label)}: {told}")
+        shown = f"**{_plain(one.value)}** ({_plain(one.under)})"
+        lines.append(f"- {_plain(one.label)}: {shown}")
     lines += ["", *(f"> Warning: {_plain(text)}\n" for text in report.warnings)]
     for section in report.sections:
         lines += [f"## {_plain(section.title)}", ""]

@@ -51,11 +51,11 @@ def _of_run(mesh: _Figures, run: str) -> list[Part]:
     )
     shown = maps[open_at : open_at + 1]
     others = [*maps[:open_at], *maps[open_at + 1 :]]
-    told = [*mesh_parts(mesh, run), *shown]
+    parts = [*mesh_parts(mesh, run), *shown]
     of = f"run {run}: " if run else ""
     if others:
-        told.append(Fold(f"{of}Pairs, of the other sizes", others))
-    return [*told, Fold(f"{of}Pairs in figures", [*pair_tables(mesh)])]
+        parts.append(Fold(f"{of}Pairs, of the other sizes", others))
+    return [*parts, Fold(f"{of}Pairs in figures", [*pair_tables(mesh)])]
 
 
 def _heat_map(
@@ -93,9 +93,9 @@ def _finding(size: str, pairs: Sequence[_Figures]) -> str:
     """Say between which hosts it took least and most, and what was lost."""
     timed = [pair for pair in pairs if pair["p50_ns"] is not None]
     lost, sent = (sum(pair[name] for pair in pairs) for name in ("lost", "sent"))
-    told = f"{percent(lost / sent)} lost" if lost else "none lost"
+    text = f"{percent(lost / sent)} lost" if lost else "none lost"
     if not timed:
-        return f"{size}: {told}"
+        return f"{size}: {text}"
     least, most = (
         pick(timed, key=lambda pair: float(pair["p50_ns"])) for pick in (min, max)
     )
@@ -103,7 +103,7 @@ def _finding(size: str, pairs: Sequence[_Figures]) -> str:
         f"{duration_text(pair['p50_ns'])} ({pair['source']} to {pair['destination']})"
         for pair in (least, most)
     ]
-    return f"{size}: median round trips from {ends[0]} to {ends[1]}, {told}"
+    return f"{size}: median round trips from {ends[0]} to {ends[1]}, {text}"
 
 
 def _spec(senders: Sequence[str], hosts: Sequence[str]) -> Spec:

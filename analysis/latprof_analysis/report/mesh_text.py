@@ -109,7 +109,7 @@ def _seed_table(mesh: _Figures, cells: Sequence[_Figures], run: str) -> Table:
 
 
 def _plain(value: float | None) -> str:
-    """Write a number of TMSN's table: no more digits than tell."""
+    """Write a number of TMSN's table: no more digits than needed."""
     return NOT_ENOUGH if value is None else f"{value:.1f}".removesuffix(".0")
 
 
@@ -200,7 +200,7 @@ def size_text(cell: _Figures) -> str:
 def _stage_table(cells: Sequence[_Figures]) -> Table:
     """Lay out which share of a round trip each stage has."""
     shares = [_shares(cell) for cell in cells]
-    by_size = {id(cell): told for cell, told in zip(cells, shares, strict=True)}
+    by_size = {id(cell): of_cell for cell, of_cell in zip(cells, shares, strict=True)}
 
     def text(part: str, cell: _Figures) -> str:
         return percent(by_size[id(cell)].get(part))
@@ -316,7 +316,7 @@ def _knee(knee: _Figures, mesh: _Figures) -> str:
     if not left:
         return f"{begin}, the shortest that was tried"
     grows, busy = knee["grows"], knee["busy"]
-    told = [f"beyond it {_grown(grows)}" if grows else "what grows was not seen"]
+    texts = [f"beyond it {_grown(grows)}" if grows else "what grows was not seen"]
     links = [
         (share, f"{host} {side}")
         for host, sides in busy.items()
@@ -325,11 +325,11 @@ def _knee(knee: _Figures, mesh: _Figures) -> str:
     ]
     if links and max(links)[0] >= _BUSY:
         share, where = max(links)
-        told.append(f"link {where} is {percent(share)} full")
+        texts.append(f"link {where} is {percent(share)} full")
     processors = busy["processors"]["busy"]
     if processors >= _BUSY or not links:
-        told.append(f"this machine's processors are {percent(processors)} busy")
-    return f"{begin}; {'; '.join(told)}"
+        texts.append(f"this machine's processors are {percent(processors)} busy")
+    return f"{begin}; {'; '.join(texts)}"
 
 
 def mesh_depth(document: _Figures) -> Iterator[Part]:

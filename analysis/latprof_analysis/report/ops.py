@@ -54,21 +54,21 @@ def _by_backend(document: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]
 def _sentence(backend: str, cells: Cells, document: Mapping[str, Any]) -> str:
     n = sum(cell["n"] for cell in cells)
     wrong = sum(cell["wrong"] for cell in cells)
-    told = [f"{counted(n, 'operation')}, {wrong or 'none'} wrong"]
+    texts = [f"{counted(n, 'operation')}, {wrong or 'none'} wrong"]
     shares = _shares_of_all(cells)
     if shares:
         first, second, *_ = sorted(shares, key=lambda name: -shares[name])
-        told.append(
+        texts.append(
             f"{percent(shares[first])} of their time in {_NAMES.get(first, first)}, "
             f"{percent(shares[second])} in {_NAMES.get(second, second)}"
         )
     if above := _above_floor(backend, cells, document):
-        told.append(above)
+        texts.append(above)
     firsts = document["ops"]["first"]
     one = next((first for first in firsts if first["backend"] == backend), None)
     if one:
-        told.append(f"the first, which connects, {duration(one['time_ns'])}")
-    return f"{backend}: {'; '.join(told)}"
+        texts.append(f"the first, which connects, {duration(one['time_ns'])}")
+    return f"{backend}: {'; '.join(texts)}"
 
 
 def _above_floor(backend: str, cells: Cells, document: Mapping[str, Any]) -> str:
@@ -90,16 +90,16 @@ def _above_floor(backend: str, cells: Cells, document: Mapping[str, Any]) -> str
 
 def _shares_of_all(cells: Cells) -> dict[str, float]:
     """Return the shares of the time of all operations together."""
-    told = [cell for cell in cells if cell["shares"]["client"] is not None]
-    weights = [cell["with_parts"] * cell["mean_ns"] for cell in told]
+    known = [cell for cell in cells if cell["shares"]["client"] is not None]
+    weights = [cell["with_parts"] * cell["mean_ns"] for cell in known]
     return {
         share: sum(
             weight * cell["shares"][share]
-            for weight, cell in zip(weights, told, strict=True)
+            for weight, cell in zip(weights, known, strict=True)
         )
         / sum(weights)
         for share in _TITLES
-        if told
+        if known
     }
 
 
@@ -124,9 +124,9 @@ def ops_remarks(document: Mapping[str, Any]) -> Iterator[Part]:
     for backend, cells in _by_backend(document).items():
         n, known = (sum(cell[name] for cell in cells) for name in ("n", "with_parts"))
         if known < n:
-            told = known or "none"
+            which = known or "none"
             yield Text(
-                f"note: {backend}: shares of {told} of {n} are known", quiet=True
+                f"note: {backend}: shares of {which} of {n} are known", quiet=True
             )
     for text in (document.get("ops") or {}).get("remarks", ()):
         yield Text(f"note: {text}", quiet=True)
@@ -241,9 +241,9 @@ def ops_sections(document: Mapping[str, Any]) -> list[Section]:
 
 def _under(cell: Mapping[str, Any]) -> str:
     shares = cell["shares"]
-    told = [
+    texts = [
         f"{titles[0]} {100 * shares[name]:.0f}"
         for name, titles in _TITLES.items()
         if shares[name] is not None
     ]
-    return f"{' · '.join(told)} %" if told else ""
+    return f"{' · '.join(texts)} %" if texts else ""

@@ -106,15 +106,15 @@ def opening(
 
 def _heading(document: Mapping[str, Any]) -> Iterator[str]:
     """Name what was read, and say what was run over what."""
-    told = list((document.get("runs") or {}).items())
-    for folder, run in told[:_MOST_RUNS]:
+    runs = list((document.get("runs") or {}).items())
+    for folder, run in runs[:_MOST_RUNS]:
         n = [(run["messages"], "message"), (run["round_trips"], "round trip")]
         n += [(run["exchanges"], "exchange")] if run["exchanges"] else []
         text = f"{run_name(folder, run)}: {', '.join(counted(*each) for each in n)}"
         where = ", ".join(filter(None, (run["host"], run["kernel"])))
         yield f"{text} ({where})" if where else text
-    if len(told) > _MOST_RUNS:
-        yield f"and {plural(len(told) - _MOST_RUNS, 'more run')}"
+    if len(runs) > _MOST_RUNS:
+        yield f"and {plural(len(runs) - _MOST_RUNS, 'more run')}"
     if document.get("workload"):
         yield setup_sentence(document)
     if document.get("input"):
@@ -125,7 +125,7 @@ def answers(document: Mapping[str, Any]) -> list[str]:
     """Say of each protocol where most time went, how long it took, what was lost.
 
     Of other programs' exchanges their own sentences say more; of other tools' files
-    how long it took is all they tell. Of a mesh that is in its own tables, by size and
+    how long it took is all they have. Of a mesh that is in its own tables, by size and
     without the trials of a search.
 
     Examples
@@ -140,11 +140,14 @@ def answers(document: Mapping[str, Any]) -> list[str]:
     trips = document.get("round_trips") or {}
     exchanges = {} if trips else document.get("exchanges") or {}
     pairs = [pair for pair in _frequent(document)[0] if pair.name not in exchanges]
-    told, alone = pairs[:MOST_PAIRS], sorted(set(trips) - {pair.name for pair in pairs})
+    shown, alone = (
+        pairs[:MOST_PAIRS],
+        sorted(set(trips) - {pair.name for pair in pairs}),
+    )
     if meshes_of(document):
-        found, alone = [_answer(pair, "") for pair in told], []
+        found, alone = [_answer(pair, "") for pair in shown], []
     else:
-        found = [_answer(pair, _took(pair, trips)) for pair in told]
+        found = [_answer(pair, _took(pair, trips)) for pair in shown]
     if exchanges:
         found = exchange_sentences(document, MOST_PAIRS) + found
     if not trips:
@@ -163,20 +166,20 @@ def _first(names: Sequence[str], say: Callable[[str], str], noun: str) -> Iterat
 
 
 def _frequent(document: Mapping[str, Any]) -> tuple[list[Pair], list[Pair]]:
-    """Return the pairs of ways that are told, and those of too few messages."""
+    """Return the pairs of ways that are shown, and those of too few messages."""
     every = pairs_of(document.get("kinds") or {})
     most = max((pair.messages for pair in every), default=0)
-    told = [pair for pair in every if pair.messages >= _RARE * most]
-    return told, [pair for pair in every if pair not in told]
+    frequent = [pair for pair in every if pair.messages >= _RARE * most]
+    return frequent, [pair for pair in every if pair not in frequent]
 
 
 def _answer(pair: Pair, took: str) -> str:
     stages = time_by_stage(pair)
-    told = [took] if took else []
+    texts = [took] if took else []
     if stages:
         most = max(stages, key=lambda name: stages[name])
-        told.insert(0, f"{percent(stages[most])} of the time in {most}")
-    return f"{pair.name}: {'; '.join(told)}" if told else ""
+        texts.insert(0, f"{percent(stages[most])} of the time in {most}")
+    return f"{pair.name}: {'; '.join(texts)}" if texts else ""
 
 
 def _took(pair: Pair, trips: Mapping[str, Any]) -> str:
@@ -184,8 +187,8 @@ def _took(pair: Pair, trips: Mapping[str, Any]) -> str:
 
 
 def _response(trips: Mapping[str, Any]) -> str:
-    told, rtt = _lost(trips["lost"], trips["sent"]), trips.get("rtt")
-    return f"response {_median_and_tail(rtt)}; {told}" if rtt else told
+    text, rtt = _lost(trips["lost"], trips["sent"]), trips.get("rtt")
+    return f"response {_median_and_tail(rtt)}; {text}" if rtt else text
 
 
 def _lost(lost: int, sent: int) -> str:
@@ -193,21 +196,21 @@ def _lost(lost: int, sent: int) -> str:
 
 
 def _ways(pair: Pair) -> str:
-    told = []
+    texts = []
     for way, figures in pair.ways.items():
         text = f"seen {seen_of(figures).where or 'in part'} only"
         if whole := figures["stages"].get("end_to_end"):
             text = _median_and_tail(whole)
-        told.append(f"{way} {text}")
-    return "; ".join(told)
+        texts.append(f"{way} {text}")
+    return "; ".join(texts)
 
 
 def _of_samples(kind: str, figures: Mapping[str, Any]) -> str:
     if not figures["n"]:
         return _of_given(kind, figures["given"])
-    told = _lost(figures["lost"], figures["n"] + figures["lost"])
+    text = _lost(figures["lost"], figures["n"] + figures["lost"])
     n = "1 latency" if figures["n"] == 1 else f"{figures['n']:,} latencies"
-    return f"{kind}: {n}, {_median_and_tail(_of_all(figures))}; {told}"
+    return f"{kind}: {n}, {_median_and_tail(_of_all(figures))}; {text}"
 
 
 def _of_given(kind: str, given: Sequence[Mapping[str, Any]]) -> str:
@@ -216,17 +219,19 @@ def _of_given(kind: str, given: Sequence[Mapping[str, Any]]) -> str:
         ends = [row["median_ns"] for row in given if row["statistic"] == statistic]
         if ends:
             low, high = duration(min(ends)), duration(max(ends))
-            told = low if low == high else f"{low} to {high}"
-            return f"{kind}: {statistic} {told}, as the file gives it"
+            text = low if low == high else f"{low} to {high}"
+            return f"{kind}: {statistic} {text}, as the file gives it"
     return ""
 
 
 def _of_all(figures: Mapping[str, Any]) -> dict[str, Any]:
     """Return the percentiles of a kind of samples, as round trips have theirs."""
     found = (figures.get("tail") or {}).get("percentiles") or {}
-    told = {f"{p}_ns": one["value_ns"] for p, one in found.items() if "value_ns" in one}
+    values = {
+        f"{p}_ns": one["value_ns"] for p, one in found.items() if "value_ns" in one
+    }
     most = [size["max_ns"] for size in figures["sizes"].values()]
-    return {"n": figures["n"], "max_ns": max(most, default=None), **told}
+    return {"n": figures["n"], "max_ns": max(most, default=None), **values}
 
 
 def _median_and_tail(figures: Mapping[str, Any]) -> str:
@@ -283,22 +288,22 @@ def _ending(document: Mapping[str, Any]) -> list[Part]:
     runs = document.get("runs") or {}
     only = next(iter(runs.values())) if len(runs) == 1 else {}
     sure = _certainty(dict(only) | dict(document))
-    told = [sure] if sure else []
+    lines = [sure] if sure else []
     if folder := document.get("folder"):
-        told += [f"folder: {folder}", f"next: latprof report {shlex.quote(folder)}"]
-    return [Items(told)] if told else []
+        lines += [f"folder: {folder}", f"next: latprof report {shlex.quote(folder)}"]
+    return [Items(lines)] if lines else []
 
 
-def _certainty(told: Mapping[str, Any]) -> str:
+def _certainty(document: Mapping[str, Any]) -> str:
     """Say in a line how much was recorded, at which cost, and how exactly."""
-    if not {"records", "lost_records", "cost", "capabilities"} <= told.keys():
+    if not {"records", "lost_records", "cost", "capabilities"} <= document.keys():
         return ""
-    lost, cost = counts(told["lost_records"]), told["cost"]
-    found = [f"{plural(told['records'], 'record')}, {lost or 'none'} lost"]
+    lost, cost = counts(document["lost_records"]), document["cost"]
+    found = [f"{plural(document['records'], 'record')}, {lost or 'none'} lost"]
     probes = cost["probes_cpu_share"]
     found.append(f"probes {percent(probes)} of a CPU" if probes is not None else "")
     found.append(f"agent {percent(cost['agent_cpu_share'])}")
-    partial = sum(c["state"] != "exact" for c in told["capabilities"])
+    partial = sum(c["state"] != "exact" for c in document["capabilities"])
     found.append(f"{plural(partial, 'stamp')} not exact" if partial else "")
     return "; ".join(filter(None, found)) + " (all: --all)"
 
@@ -309,23 +314,23 @@ def losses(document: Mapping[str, Any]) -> str:
     for run in (document.get("runs") or {"": document}).values():
         for place, way, n in _lost_of(run):
             places[place][way] += n or 0  # of a run.json from elsewhere
-    told = [_lost_at(place, +ways) for place, ways in places.items() if +ways]
+    texts = [_lost_at(place, +ways) for place, ways in places.items() if +ways]
     generated = (document.get("workload") or {}).get("runs") or ()
     late = sum(run.get("late", 0) for run in generated)
-    told += [f"{late} answered after the time-out"] if late else []
+    texts += [f"{late} answered after the time-out"] if late else []
     kinds = (document.get("kinds") or {}).values()
     again = sum(figures["retransmits"] for figures in kinds)
     resent = plural(sum(figures["resent"] for figures in kinds), "message")
-    told += [f"{plural(again, 'segment')} of {resent} sent again"] if again else []
-    return ", ".join(told)
+    texts += [f"{plural(again, 'segment')} of {resent} sent again"] if again else []
+    return ", ".join(texts)
 
 
 def _lost_at(place: str, ways: Counter[str]) -> str:
-    """Count what was lost at a place, by way or end where these are told."""
+    """Count what was lost at a place, by way or end where these are known."""
     if "" in ways:
         return f"{ways.total()} {place}"
-    told = next(iter(ways)) if len(ways) == 1 else counts(ways)
-    return f"{plural(ways.total(), 'packet')} ({told}) {place}"
+    where = next(iter(ways)) if len(ways) == 1 else counts(ways)
+    return f"{plural(ways.total(), 'packet')} ({where}) {place}"
 
 
 def _lost_of(run: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
@@ -355,9 +360,9 @@ def _tables(document: Mapping[str, Any], room: int) -> Iterator[Part]:
     trips = document.get("round_trips") or {}
     if not trips and document.get("exchanges"):
         yield from exchange_parts(document, most=1)
-    told, rare = _frequent(document)
+    frequent, rare = _frequent(document)
     yield from meshes_parts(document)
-    yield from _stage_table(told, rare)
+    yield from _stage_table(frequent, rare)
     if not meshes_of(document):  # whose tables have them by size
         yield from _size_table("response", trips, room)
     yield from load_parts(document)
@@ -403,10 +408,10 @@ _LAYOUTS = (
 _SIZE_COLUMNS = (("p50", "p90", "p95", "p99", "max", "n"), ("p50", "p90", "p99", "max"))
 
 
-def _stage_table(told: Sequence[Pair], rare: Sequence[Pair]) -> list[Table]:
+def _stage_table(frequent: Sequence[Pair], rare: Sequence[Pair]) -> list[Table]:
     """Lay out the stages of three pairs, or where there is no room of fewer."""
     pairs = [
-        pair for pair in told if any(seen_of(f).stages for f in pair.ways.values())
+        pair for pair in frequent if any(seen_of(f).stages for f in pair.ways.values())
     ]
     forms = [
         _stage_form(pairs[:n], layout, [*pairs[n:], *rare])
@@ -450,7 +455,7 @@ def _stages_of(pairs: Sequence[Pair]) -> list[str]:
 def _way_columns(
     figures: Mapping[str, Any], stages: Sequence[str], layout: _Layout
 ) -> list[list[str]]:
-    """Return the columns of one way that tell anything, each below its title."""
+    """Return the columns of one way that have a value, each below its title."""
 
     def column(name: str, key: str, write: Callable[[float | None], str]) -> list[str]:
         found = (figures.get(stage) for stage in stages)
@@ -459,10 +464,10 @@ def _way_columns(
     *times, share = layout.columns
     columns = [column(name, f"{name}_ns", layout.time) for name in times]
     columns.append(column(share, "share_of_end_to_end", layout.share))
-    told = [cells for cells in columns if set(cells[1:]) - {"", "-"}]
-    if not {head for head, *_ in told} & set(_TAILS):
-        told.insert(1, column("max", "max_ns", layout.time))
-    return told
+    filled = [cells for cells in columns if set(cells[1:]) - {"", "-"}]
+    if not {head for head, *_ in filled} & set(_TAILS):
+        filled.insert(1, column("max", "max_ns", layout.time))
+    return filled
 
 
 def _size_table(
@@ -473,20 +478,20 @@ def _size_table(
     if not groups:
         return []
     sizes = sorted({size for g in groups.values() for size in g["sizes"]}, key=_bytes)
-    told, most = sizes, max(most, _FEWEST_SIZES)
+    shown, most = sizes, max(most, _FEWEST_SIZES)
     if len(sizes) > most + 1:  # a line for the rest is one, too
         step = (len(sizes) - 1) / (most - 1)
-        told = [sizes[round(i * step)] for i in range(most)]
-    labels = [f"{size} B" if size[:1].isdecimal() else size for size in told]
-    first = [title, *labels, *(["all sizes"] if len(told) != 1 else [])]
+        shown = [sizes[round(i * step)] for i in range(most)]
+    labels = [f"{size} B" if size[:1].isdecimal() else size for size in shown]
+    first = [title, *labels, *(["all sizes"] if len(shown) != 1 else [])]
     forms = []
     for n in range(len(groups), 0, -1):
-        left = {"more size": len(sizes) - len(told), "more kind": len(groups) - n}
+        left = {"more size": len(sizes) - len(shown), "more kind": len(groups) - n}
         more = " and ".join(plural(of, what) for what, of in left.items() if of)
         note = f"and {more}{_MORE}" if more else ""
         for names in _SIZE_COLUMNS:
             found = {
-                name: _size_columns(groups[name], told, names)
+                name: _size_columns(groups[name], shown, names)
                 for name in list(groups)[:n]
             }
             # of one size the row of all sizes, which is the same, is left out

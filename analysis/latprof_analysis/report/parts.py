@@ -30,7 +30,7 @@ class Items:
 
 @dataclass(frozen=True)
 class Missing:
-    """What stands in place of a figure or number that cannot be told."""
+    """The reason in place of a figure or number that is not known."""
 
     title: str
     reason: str

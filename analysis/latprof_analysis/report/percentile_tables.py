@@ -106,8 +106,12 @@ def percentile_table(
     >>> percentile_table("t", ["x", *SHOWN, "n"], [(["a"], few, None)]).columns
     ['x', 'p50', 'n']
     """
-    told = [figures for _, figures, _ in rows]
-    few = [p for p in SHOWN if rows and all(one.get(f"{p}_ns") is None for one in told)]
+    all_figures = [figures for _, figures, _ in rows]
+    few = [
+        p
+        for p in SHOWN
+        if rows and all(one.get(f"{p}_ns") is None for one in all_figures)
+    ]
     others = [_OTHERS[name] for name in columns if name in _OTHERS]
     texts: list[list[str | Cell]] = []
     for names, figures, series in rows:

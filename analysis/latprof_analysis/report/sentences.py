@@ -38,7 +38,7 @@ def setup_sentence(summary: Mapping[str, Any]) -> str:
     link += _queue_text(known)
     loss = f", {100 * known['loss']:g}% of packets lost" if known["loss"] else ""
     plan = workload["plan"] or {}
-    # a run.json from elsewhere may not tell it
+    # a run.json from elsewhere may not have it
     settings = summary["lab"].get("settings") or {}
     congestion = plan.get("congestion") or settings.get("congestion_control")
     return (
@@ -126,15 +126,15 @@ def _plan_text(plan: Mapping[str, Any]) -> str:
         loop = f"open loop, {gaps} {given_duration(plan['interval_ns'])}"
     else:
         loop = "closed loop"
-    told = ["ping-pong", loop]
+    texts = ["ping-pong", loop]
     if plan["reply_bytes"] is not None:
-        told.append(f"replies of {plan['reply_bytes']} bytes")
+        texts.append(f"replies of {plan['reply_bytes']} bytes")
     sender, responder = plan.get("client_cpu"), plan.get("server_cpu")
     if sender is not None and sender == responder:
-        return ", ".join([*told, f"CPU {sender}"])
+        return ", ".join([*texts, f"CPU {sender}"])
     ends = (("sender", sender), ("responder", responder))
-    told += [f"{end} on CPU {cpu}" for end, cpu in ends if cpu is not None]
-    return ", ".join(told)
+    texts += [f"{end} on CPU {cpu}" for end, cpu in ends if cpu is not None]
+    return ", ".join(texts)
 
 
 _IN_SENTENCE = ("p50", "p99")
@@ -147,12 +147,12 @@ def exchange_sentences(document: Mapping[str, Any], most: int = 6) -> list[str]:
     Those of most exchanges first; of more than `most` how many there are.
     """
     ways = ways_of(document)
-    told = [exchange_sentence(*way) for way in ways[:most]]
+    sentences = [exchange_sentence(*way) for way in ways[:most]]
     rest = ways[most:]
     if rest:
         n = sum(figures["exchanges"] for _, figures in rest)
-        told.append(f"and {len(rest)} more, {counted(n, 'exchange')}")
-    return told
+        sentences.append(f"and {len(rest)} more, {counted(n, 'exchange')}")
+    return sentences
 
 
 def exchange_sentence(name: str, figures: Mapping[str, Any]) -> str:
@@ -166,16 +166,16 @@ def exchange_sentence(name: str, figures: Mapping[str, Any]) -> str:
     if whole is None:
         return f"{begin}: none of them timed"
     of = parts[whole]
-    told = [
+    texts = [
         f"{p} {duration(of[f'{p}_ns'])}"
         for p in _IN_SENTENCE
         if of.get(f"{p}_ns") is not None
     ]
-    told.append(f"max {duration(of['max_ns'])}")
+    texts.append(f"max {duration(of['max_ns'])}")
     slowest = figures["slowest"]
     where = _where(slowest) if slowest and whole == "response" else ""
     until = _until_pause(parts) if figures.get("paused") else ""
-    return f"{begin}: {whole} {', '.join(told)}{where}{_OTHER_END[whole]}{until}"
+    return f"{begin}: {whole} {', '.join(texts)}{where}{_OTHER_END[whole]}{until}"
 
 
 def _until_pause(parts: Mapping[str, Any]) -> str:
@@ -216,13 +216,13 @@ def _in_server(row: Mapping[str, Any], ns: float) -> str:
     begun = row.get("request_sent_ns") is not None
     way_too = begun and row.get("request_way_ns") is None
     name = row.get("server_comm") or "the server"
-    told = f"the request's way and {name}" if way_too else name
+    text = f"the request's way and {name}" if way_too else name
     if row.get("server_pid") is not None:
-        told += f" (pid {row['server_pid']})"
+        text += f" (pid {row['server_pid']})"
     if (row.get("server_wakeup_ns") or 0) > ns / 2:
-        return f"{told}, waiting for a CPU"
+        return f"{text}, waiting for a CPU"
     not_read = (row.get("server_queue_ns") or 0) > ns / 2
-    return f"{told}, not yet read" if not_read else told
+    return f"{text}, not yet read" if not_read else text
 
 
 def exchange_notes(figures: Mapping[str, Any]) -> Iterator[str]:
@@ -273,8 +273,8 @@ def no_exchange_sentences(document: Mapping[str, Any]) -> Iterator[str]:
     """Say what share is in no exchange that may have asked for one, and why; and what
     had no answer.
     """
-    for before, told in _said_by_runs(document):
-        messages, sizes = _counted_apart(told)
+    for before, run in _said_by_runs(document):
+        messages, sizes = _counted_apart(run)
         ways = [figures for _, figures in ways_of(document)]
         whole = sum(one["requests"] + one["replies"] for one in ways)
         whole_bytes = sum(one["request_bytes"] + one["reply_bytes"] for one in ways)
@@ -283,37 +283,37 @@ def no_exchange_sentences(document: Mapping[str, Any]) -> Iterator[str]:
                 continue
             share = messages[cause] / (whole + messages.total())
             size = sizes[cause] / max(1, whole_bytes + sizes.total())
-            known = " and ".join(_known_of_overlapped(told, cause))
+            known = " and ".join(_known_of_overlapped(run, cause))
             yield (
                 f"{before}not in exchanges: {_percent(share)} of the messages, "
                 f"{_percent(size)} of the bytes, since {why}"
                 + (f"; since then {known}" if known else "")
             )
-        for sentence in _unanswered_sentences(told.get("unanswered") or {}):
+        for sentence in _unanswered_sentences(run.get("unanswered") or {}):
             yield before + sentence
 
 
-def _known_of_overlapped(told: Mapping[str, Any], cause: str) -> Iterator[str]:
+def _known_of_overlapped(run: Mapping[str, Any], cause: str) -> Iterator[str]:
     """Say what is known where it is not known which bytes answer which."""
-    least_ns = (told.get("least_responses_ns") or {}).get(cause)
+    least_ns = (run.get("least_responses_ns") or {}).get(cause)
     if least_ns is not None:
         yield f"no response took less than {duration(least_ns)}"
-    mean = (told.get("in_flight_bytes") or {}).get(cause)
+    mean = (run.get("in_flight_bytes") or {}).get(cause)
     if mean is not None:
         yield f"{given_bytes(mean)} were sent and not yet read at a time, on average"
 
 
 def other_turns_sentences(document: Mapping[str, Any]) -> Iterator[str]:
     """Say what else is in no exchange: handshakes of TLS, and messages by cause."""
-    for before, told in _said_by_runs(document):
-        for name, took in (told.get("handshakes") or {}).items():
+    for before, run in _said_by_runs(document):
+        for name, took in (run.get("handshakes") or {}).items():
             if took["n"]:
                 yield (
                     f"{before}TLS handshakes, {ends_of(name)}: {took['n']:,}, p50 "
                     f"{duration(took['p50_ns'])}, max {duration(took['max_ns'])}; "
                     "they are in no exchange"
                 )
-        messages, _ = _counted_apart(told)
+        messages, _ = _counted_apart(run)
         rest = {c: n for c, n in messages.items() if n and c not in _MISSED}
         if found := ", ".join(f"{n:,} {cause}" for cause, n in rest.items()):
             yield f"{before}other messages of no exchange: {found}"
@@ -322,16 +322,16 @@ def other_turns_sentences(document: Mapping[str, Any]) -> Iterator[str]:
 def _said_by_runs(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Give what each run says of itself, and its name where there are several."""
     runs = document.get("runs") or {"": document}
-    for name, told in runs.items():
-        yield f"{name}: " if len(runs) > 1 else "", told
+    for name, run in runs.items():
+        yield f"{name}: " if len(runs) > 1 else "", run
 
 
-def _counted_apart(told: Mapping[str, Any]) -> tuple[Counter[str], Counter[str]]:
+def _counted_apart(run: Mapping[str, Any]) -> tuple[Counter[str], Counter[str]]:
     """Return messages and bytes of no exchange, by cause."""
     found = []
     for name in ("no_exchange", "no_exchange_bytes"):
         causes: Counter[str] = Counter()
-        for of_way in (told.get(name) or {}).values():
+        for of_way in (run.get(name) or {}).values():
             causes.update(of_way)
         found.append(causes)
     return found[0], found[1]
@@ -368,7 +368,7 @@ def ends_of(name: str) -> str:
 
 
 def capability_sentence(found: Mapping[str, Any]) -> str:
-    """Say in one line what is offered of a quantity, of which `as_dict` told."""
+    """Say in one line what is offered of a quantity, as its `as_dict` gives it."""
     why = "; ".join(filter(None, (found["reason"], found["remedy"])))
     return f"{found['state']}: {found['quantity']}: {why}"
 

@@ -12,7 +12,9 @@ from latprof_analysis.text import given_duration, given_rate, percent
 
 def setting_parts(document: dict[str, Any]) -> list[Part]:
     """Say how the figures came to be, run by run where there are several."""
-    by_run = {run: _setting(run, told) for run, told in of_each_run(document).items()}
+    by_run = {
+        run: _setting(run, fields) for run, fields in of_each_run(document).items()
+    }
     found = [(run, parts) for run, parts in by_run.items() if parts]
     if not found:
         reason = "the files do not say how they were measured"
@@ -21,44 +23,46 @@ def setting_parts(document: dict[str, Any]) -> list[Part]:
 
 
 def of_each_run(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return what is told of each run, by its name; what is told of all included.
+    """Return the fields of each run, by its name; those of all runs included.
 
     Examples
     --------
     >>> of_each_run({"kernel": "6.1", "runs": {"a": {"cost": 1}, "b": {}}})
     {'a': {'kernel': '6.1', 'cost': 1}, 'b': {'kernel': '6.1'}}
     """
-    shared = {name: told for name, told in document.items() if name != "runs"}
+    shared = {name: fields for name, fields in document.items() if name != "runs"}
     runs = document.get("runs") or {"": {}}
-    return {run: shared | told for run, told in runs.items()}
+    return {run: shared | fields for run, fields in runs.items()}
 
 
-def _setting(run: str, told: dict[str, Any]) -> list[Part]:
-    workload = told.get("workload") or {}
+def _setting(run: str, fields: dict[str, Any]) -> list[Part]:
+    workload = fields.get("workload") or {}
     sizes = (workload.get("plan") or {}).get("sizes") or ()
-    settings = (told.get("lab") or {}).get("settings") or {}
-    warmup = told.get("warmup_messages")
-    clock = "CLOCK_MONOTONIC of one host, for every stamp" if told.get("kinds") else ""
+    settings = (fields.get("lab") or {}).get("settings") or {}
+    warmup = fields.get("warmup_messages")
+    clock = (
+        "CLOCK_MONOTONIC of one host, for every stamp" if fields.get("kinds") else ""
+    )
     how = {
-        "kernel": str(told.get("kernel") or ""),
+        "kernel": str(fields.get("kernel") or ""),
         "workload": _workload(workload),
         "message sizes": f"{', '.join(map(number, sizes))} B" if sizes else "",
-        "link": _link(told.get("known") or {}),
+        "link": _link(fields.get("known") or {}),
         "congestion control": str(settings.get("congestion_control") or ""),
-        "clock": str(told.get("clock") or clock),
+        "clock": str(fields.get("clock") or clock),
         "messages before the count began": (
             f"{number(warmup)} (warm-up, left out)" if warmup else ""
         ),
-        "overhead": _cost(told.get("cost") or {}),
-        "untraced time": _untraced(told.get("untraced_time") or {}),
+        "overhead": _cost(fields.get("cost") or {}),
+        "untraced time": _untraced(fields.get("untraced_time") or {}),
     }
     rows = [[what, text] for what, text in how.items() if text]
     title = f"{run}: how it was" if run else "How it was"
     parts: list[Part] = []
     if rows:
         parts.append(Table(title, ["what", "how it was"], rows, numeric=False))
-    if told.get("capabilities"):
-        parts.append(_capabilities(told["capabilities"]))
+    if fields.get("capabilities"):
+        parts.append(_capabilities(fields["capabilities"]))
     return parts
 
 
@@ -98,15 +102,15 @@ def _link(known: dict[str, Any]) -> str:
 def _cost(cost: dict[str, Any]) -> str:
     if not cost:
         return ""
-    told = []
+    texts = []
     if cost.get("probes_cpu_share") is not None:
-        told.append(f"probes {percent(cost['probes_cpu_share'])} of one CPU")
-    told.append(
+        texts.append(f"probes {percent(cost['probes_cpu_share'])} of one CPU")
+    texts.append(
         f"agent {cost['agent_cpu_seconds']:.2f} s of CPU in "
         f"{cost['wall_seconds']:.1f} s ({percent(cost['agent_cpu_share'])})"
     )
-    told.append(f"{cost['agent_peak_bytes'] / 1e6:.0f} MB at its peak")
-    return ", ".join(told)
+    texts.append(f"{cost['agent_peak_bytes'] / 1e6:.0f} MB at its peak")
+    return ", ".join(texts)
 
 
 def _untraced(untraced: dict[str, Any]) -> str:

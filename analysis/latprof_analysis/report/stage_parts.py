@@ -58,7 +58,7 @@ def named_stages(messages: pd.DataFrame) -> dict[str, Floats]:
     """Return the time of each message in each stage, in ns.
 
     Where a stamp is missing two stages are one, of which the later has the time:
-    here it is told under both names, ``transit+receive_stack``.
+    here it is shown under both names, ``transit+receive_stack``.
 
     Parameters
     ----------
@@ -97,8 +97,8 @@ def times_by_name(
 ) -> dict[str, Floats]:
     """Return times, shape (n,), by the names that they have where stamps are missing.
 
-    `lacking` codes which stamps each row lacks; `name` tells how a stage or part is
-    called of rows with that code.
+    `lacking` codes which stamps each row lacks; `name` gives the name of a stage
+    or part of rows with that code.
     """
     found: dict[str, Floats] = {}
     for part, values in times:
@@ -143,7 +143,7 @@ def means_by_group(stages: Mapping[str, Floats], group: pd.Categorical) -> pd.Da
 
 
 def by_size(kind: str, messages: pd.DataFrame) -> Figure | Missing:
-    """Draw each size's shares of stages; a sender that was not seen tells no size."""
+    """Draw each size's shares of stages; a sender that was not seen gives no size."""
     title = f"{kind}, by size"
     sized = messages[messages["size_bytes"].notna()]
     if sized.empty:
@@ -153,7 +153,7 @@ def by_size(kind: str, messages: pd.DataFrame) -> Figure | Missing:
         return Missing(title, _NO_STAGE)
     weight = means["mean_ns"] * means["n"]
     biggest = str(weight.groupby(means["stage"]).sum().idxmax())
-    # a size of few messages has a share of its own, which tells nothing of others
+    # a size of few messages has a share of its own, which shows nothing of others
     common = means["n"] >= means["n"].max() / 100
     share = share_range(means.loc[common & (means["stage"] == biggest), "share"])
     return Figure(
@@ -245,8 +245,10 @@ def share_bars(
     groups = list(dict.fromkeys(means["group"]))
     if ends is None:
         by_group = means.groupby("group", sort=False)
-        told = by_group.agg(mean_ns=("mean_ns", "sum"), n=("n", "first")).itertuples()
-        ends = {name: (duration_text(mean), f"n {number(n)}") for name, mean, n in told}
+        wholes = by_group.agg(mean_ns=("mean_ns", "sum"), n=("n", "first")).itertuples()
+        ends = {
+            name: (duration_text(mean), f"n {number(n)}") for name, mean, n in wholes
+        }
     rows = [
         {"group": group, "first": first, "second": second}
         for group, (first, second) in ends.items()
@@ -328,13 +330,17 @@ def _names_on_bars(stages: list[str], hover: list[Spec]) -> Spec:
 
 
 def stage_table(
-    kind: str, messages: pd.DataFrame, told: dict[str, Any] | None, *, thinned: bool
+    kind: str,
+    messages: pd.DataFrame,
+    figures_of_all: dict[str, Any] | None,
+    *,
+    thinned: bool,
 ) -> Table:
     """Show each stage's percentiles, its slowest, its share and its n.
 
-    `told` are the figures of all messages: `messages` may be a part of them.
+    `figures_of_all` are of all messages: `messages` may be a part of them.
     """
-    told = told or {}
+    figures_of_all = figures_of_all or {}
     times = named_stages(messages)
     for name in ("wakeup", "end_to_end"):
         times[name] = floats(messages[f"{name}_ns"])
@@ -343,7 +349,9 @@ def stage_table(
     for name, every in times.items():
         values = every[~np.isnan(every)]
         if values.size:
-            figures = (told.get("stages") or {}).get(name) or figures_of(values)
+            figures = (figures_of_all.get("stages") or {}).get(name) or figures_of(
+                values
+            )
             share = figures.get("share_of_end_to_end")
             if share is None and whole_ns > 0:
                 share = float(values.sum()) / whole_ns
@@ -351,7 +359,7 @@ def stage_table(
             rows.append(([label], figures | {"share": share}, values))
     part = " Intervals are those of the messages that are drawn." if thinned else ""
     return percentile_table(
-        f"{kind}: {number(told.get('messages') or len(messages))} messages",
+        f"{kind}: {number(figures_of_all.get('messages') or len(messages))} messages",
         ["stage", *SHOWN, "slowest", "share", "n"],
         rows,
         "Below each percentile its 95% interval, which allows for messages that depend "
@@ -368,10 +376,10 @@ def slowest_parts(
         return [Missing("The slowest message", reason)]
     # as on a terminal but for micro
     text = slowest_sentence(row, lab).replace(" us", " µs")
-    told = f"{text[0].upper()}{text[1:]}."
+    sentence = f"{text[0].upper()}{text[1:]}."
     times = stage_times(row)
     if not times:
-        return [Text(told), Missing("Its stages", "none of its stages is told")]
+        return [Text(sentence), Missing("Its stages", "none of its stages is told")]
     data = pd.DataFrame(times.items(), columns=["stage", "time_ns"])
     data["to_ns"] = data["time_ns"].cumsum()
     data["from_ns"] = data["to_ns"] - data["time_ns"]
@@ -391,9 +399,9 @@ def slowest_parts(
         title=f"The slowest message spent {share} of its time in {most['stage']}",
         caption="One message, from the first stamp to the last; its stages sum to its "
         "end to end exactly. One message, so there is no interval.",
-        alt=told,
+        alt=sentence,
         data=data,
         charts=[Chart({"linear": {"height": 56, "transform": texts, **bar}})],
         main=True,
     )
-    return [Text(told), figure]
+    return [Text(sentence), figure]

@@ -17,7 +17,7 @@ from latprof_analysis.story.sockets import (
     BEHIND,
     HELD,
     LOST,
-    NOT_TOLD,
+    NOT_KNOWN,
     UNKNOWN_WAY,
     lost_words,
 )
@@ -27,7 +27,7 @@ from latprof_analysis.study.likely_cause import process_of
 from latprof_analysis.text import counted, duration, percent, plural
 
 _Story = dict[str, Any]
-# Less of a stage is not told in a line of its own.
+# A smaller share of a stage has no line of its own.
 _LITTLE = 0.02
 _MOST_NAMES, _MOST_CAUSES = FEW, 5
 _OF_95 = 1.96  # standard errors
@@ -49,11 +49,11 @@ _NO_NAMES = {
     "--user root)",
     NAMES_NOT_RECORDED: "functions have no names: the recording breaks off before them",
 }
-# What is not recorded, where its word alone does not tell.
+# What is not recorded, where its word alone does not say it.
 _LACKS = {UNTRACED: "the kernel hides a task that came or left"}
 # What bytes underwent, not a thread.
-_OF_BYTES = (HELD, LOST, BEHIND, NOT_TOLD, UNKNOWN_WAY)
-_UNTOLD = {
+_OF_BYTES = (HELD, LOST, BEHIND, NOT_KNOWN, UNKNOWN_WAY)
+_NOT_RECORDED = {
     "qdisc": "the queue of the sender's device",
     "transit": "the way between both drivers, of which nothing here tells",
     "receive_stack": "the receiver's stack, for no reason that was seen",
@@ -121,7 +121,7 @@ def _where_and_why(message: _Story, stage: str, of: _Story) -> str:
         "receive_queue": f"in the receive queue of {who}",
         "send_queue": f"in the send queue of {who}",
         "server": f"from request to reply at {who}",
-    }.get(stage, f"in {_UNTOLD.get(stage, stage)}")
+    }.get(stage, f"in {_NOT_RECORDED.get(stage, stage)}")
     if stage == "receive_stack" and message.get("entry_queued"):
         where = f"in {_ENTRY_QUEUE}"
     if _is_unaccepted(of):
@@ -145,7 +145,7 @@ def _where_and_why(message: _Story, stage: str, of: _Story) -> str:
 def _is_unaccepted(of: _Story) -> bool:
     """Whether nobody could read it for most of its time, or for nobody knows how long.
 
-    A short one is told beside the stage only.
+    A short one stands beside the stage only.
     """
     if not of.get("accept"):
         return False
@@ -159,17 +159,17 @@ def _of_bytes(where: str, stage: str, of: _Story) -> str:
     if stage != "send_queue":
         # what was lost was on its way, also where its arrival is not known
         where = f"in {'transit' if first['kind'] == LOST else stage}"
-    told = _words(first)
+    text = _words(first)
     if 2 * first["time_ns"] < of["time_ns"]:
-        return f"{where}, for no single cause: longest {told}"
+        return f"{where}, for no single cause: longest {text}"
     took = duration(first["time_ns"])
     if first["kind"] == LOST:
         return f"{where}, {lost_words(first['what'], f' after {took}')}"
     if len(of["parts"]) == 1:
-        return f"{where}, {told}"
+        return f"{where}, {text}"
     if first["kind"] == BEHIND:
-        return f"{where}, for {took} {told}"
-    return f"{where}, {told} for {took}"
+        return f"{where}, for {took} {text}"
+    return f"{where}, {text} for {took}"
 
 
 def summary_lines(document: dict[str, Any], shown: int) -> Iterator[str]:
@@ -214,7 +214,7 @@ def _slow_ones(document: dict[str, Any]) -> int:
 
 
 def count_line(document: dict[str, Any], shown: int) -> str:
-    """Say how many messages and exchanges were slow, and of how many it is told why."""
+    """Say how many messages and exchanges were slow, and how many have a story."""
     stories, limit_ns = document["stories"], document["limit_ns"]
     than = "more than p99.9" if limit_ns is None else f"{duration(limit_ns)} or longer"
     if "quantile" in document:
@@ -353,10 +353,10 @@ def _said(message: dict[str, Any]) -> str:
     number = message["sequence"]
     named = "" if number is None else f" {number}"
     size = message["size_bytes"]
-    bytes_told = "" if size is None else f" of {size} bytes"
+    of_bytes = "" if size is None else f" of {size} bytes"
     what = f"{message['protocol']} {message['kind']}".lstrip()
     return (
-        f"{what}{named}{bytes_told}, "
+        f"{what}{named}{of_bytes}, "
         f"{_process(message, 'sender')} to {_process(message, 'reader')}"
     )
 
@@ -444,9 +444,9 @@ def _part(part: dict[str, Any]) -> str:
             f"{one['name']} {percent(one['samples'] / samples)}"
             for one in part["functions"][:_MOST_NAMES]
         )
-        told = f"; {names} of {plural(samples, 'stack')}" if samples else ""
+        text = f"; {names} of {plural(samples, 'stack')}" if samples else ""
         within = f" in {part['what']}" if part["what"] else ""
-        return f"busy{cpu}{within}{told}"
+        return f"busy{cpu}{within}{text}"
     if part["kind"] == "asleep":
         return _words(part) + _woken(part)
     return _words(part) + cpu

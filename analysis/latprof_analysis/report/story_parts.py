@@ -46,7 +46,7 @@ from latprof_analysis.story.sockets import HELD
 from latprof_analysis.story.stacks import DROPPED
 from latprof_analysis.text import percent, plural
 
-_MOST = 5  # that are told on the page, the first of them open
+_MOST = 5  # stories on the page, the first of them open
 _MOST_CAUSES = 10
 _MOST_DEPTH = 60  # functions of a stack that are drawn: the innermost
 _ROW_PIXELS = 18
@@ -77,16 +77,16 @@ def story_sections(document: dict[str, Any] | None) -> list[Section]:
     if waits:
         parts.append(_causes(document))
     for place, wait in enumerate(waits, 1):
-        told = list(_story(place, wait))
+        parts_of_story = list(_story(place, wait))
         title = _micro(headline(wait.slowest))
-        parts += told if place == 1 else [Fold(title, told)]
+        parts += parts_of_story if place == 1 else [Fold(title, parts_of_story)]
     for line in recorder_lines(document["recorder"]):
         parts.append(Text(f"{_sentence(line)}.", quiet=True))
     return [Section("stories", "Why messages were slow", parts)]
 
 
 class _Wait(NamedTuple):
-    """Messages that waited together, of which the slowest is told."""
+    """Messages that waited together, of which the slowest is shown."""
 
     slowest: dict[str, Any]
     others: int
@@ -231,7 +231,7 @@ def _timeline(place: int, story: dict[str, Any], data: pd.DataFrame) -> Figure:
     }
     texts = written(took=duration_expr("datum.to_ns - datum.from_ns"))
     bars = layer("bar", encoding, stroke=colour("card"), strokeWidth=0.5)
-    told = conclusion(story)
+    text = conclusion(story)
     took = duration_text(took_ns(story))
     return Figure(
         name=f"story-{place}",
@@ -240,7 +240,7 @@ def _timeline(place: int, story: dict[str, Any], data: pd.DataFrame) -> Figure:
         "the thread did that sent it or read it, as the scheduler told it, or what "
         "held it in its socket, as TCP decides. Of each the longest 200 spans are "
         "drawn.",
-        alt=f"Time line of one message: {told}.",
+        alt=f"Time line of one message: {text}.",
         data=data,
         charts=[
             Chart({"linear": {"height": 34 * len(lanes), "transform": texts, **bars}})

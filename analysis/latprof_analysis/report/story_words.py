@@ -86,7 +86,7 @@ def tcp_words(timeline: Sequence[dict[str, Any]]) -> str:
         return ""
     tcp = max(spans, key=lambda span: span["time_ns"])["tcp"]
     ssthresh, pacing = tcp["ssthresh_packets"], tcp["pacing_bytes_per_second"]
-    told = [
+    words = [
         f"cwnd {plural(tcp['cwnd_packets'], 'packet')}"
         + ("" if ssthresh is None else f" (ssthresh {ssthresh})"),
         f"{tcp['in_flight_packets']} in flight",
@@ -95,4 +95,4 @@ def tcp_words(timeline: Sequence[dict[str, Any]]) -> str:
         f"RTO {duration(1000 * tcp['rto_us'])}",
         *([] if pacing is None else [f"paced at {rate(8 * pacing)}"]),
     ]
-    return ", ".join(told)
+    return ", ".join(words)

@@ -76,7 +76,7 @@ _COLUMNS = (
 _PROTOCOLS = ("tcp", "udp")
 _MARK = "knee"
 _ROOM = "a wider terminal, or sweep.json, shows their range"
-_TOLD = 5  # failures, one by one
+_MOST_FAILURES = 5  # failures, one by one
 
 
 def sweep_parts(document: Figures, *, everything: bool = False) -> list[Part]:
@@ -135,8 +135,8 @@ def _form(document: Figures, title: str, *, ranges: bool) -> Table:
 def _latencies(document: Figures) -> Iterator[Part]:
     """Lay out Time Warp's latencies, each of all combinations side by side."""
     swept = [one["name"] for one in document["swept"]]
-    told = [row for row in document["rows"] if row.get("time_warp")]
-    names = dict.fromkeys(name for row in told for name in row["time_warp"])
+    warped = [row for row in document["rows"] if row.get("time_warp")]
+    names = dict.fromkeys(name for row in warped for name in row["time_warp"])
     rows = [
         [
             *(name, row["of"]),
@@ -144,7 +144,7 @@ def _latencies(document: Figures) -> Iterator[Part]:
             *_medians_of(row["time_warp"], name),
         ]
         for name in sorted(names)
-        for row in told
+        for row in warped
         if name in row["time_warp"]
     ]
     if rows:
@@ -156,7 +156,7 @@ def _latencies(document: Figures) -> Iterator[Part]:
 def _medians_of(latencies: Figures, name: str) -> list[str]:
     """Write the medians of repeats, and what share of A the mean is."""
     spreads = latencies[name].values()
-    cells = [duration(told["median"] if told else None) for told in spreads]
+    cells = [duration(spread["median"] if spread else None) for spread in spreads]
     means = [latencies.get(one, {}).get("mean_ns") for one in (name, "A")]
     share = None
     if all(means) and means[1]["median"]:
@@ -164,13 +164,13 @@ def _medians_of(latencies: Figures, name: str) -> list[str]:
     return [*cells, percent(share)]
 
 
-def _cell(told: Figures | None, column: _Column, *, ranges: bool) -> str | Cell:
-    if not told:
+def _cell(spread: Figures | None, column: _Column, *, ranges: bool) -> str | Cell:
+    if not spread:
         return NOT_ENOUGH
-    low, high = told["low"], told["high"]
+    low, high = spread["low"], spread["high"]
     apart = ranges and column.write(low) != column.write(high)
     return Cell(
-        column.write(told["median"]), column.write_range(low, high) if apart else ""
+        column.write(spread["median"]), column.write_range(low, high) if apart else ""
     )
 
 
@@ -233,12 +233,12 @@ def _rule(rule: str, knee: Figures, row: Figures) -> str:
 
 def _failures(document: Figures) -> Iterator[str]:
     failed = [run for run in document["runs"] if run["failure"]]
-    for run in failed[:_TOLD]:
+    for run in failed[:_MOST_FAILURES]:
         values = ", ".join(f"{k}={v}" for k, v in run["combination"].items())
         which = f"{values}, " if values else ""
         yield f"failed: {which}repeat {run['repeat']}: {run['failure']}"
-    if len(failed) > _TOLD:
-        yield f"and {len(failed) - _TOLD} more failed; sweep.json has all"
+    if len(failed) > _MOST_FAILURES:
+        yield f"and {len(failed) - _MOST_FAILURES} more failed; sweep.json has all"
 
 
 def _lost_records(document: Figures) -> Iterator[str]:

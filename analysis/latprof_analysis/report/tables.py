@@ -78,20 +78,20 @@ def stage_parts(kind: str, figures: Mapping[str, Any]) -> Iterator[Part]:
 
 
 def _named(stages: Mapping[str, Any]) -> dict[str, Any]:
-    return {_PART_OF.get(stage, stage): told for stage, told in stages.items()}
+    return {_PART_OF.get(stage, stage): figures for stage, figures in stages.items()}
 
 
 def size_parts(kind: str, figures: Mapping[str, Any]) -> list[Part]:
     """Lay out end to end by size, by packets and by hops, where there are several."""
     ends = {s: stages.get("end_to_end") for s, stages in figures["sizes"].items()}
     rows = {
-        f"{of} {what}": told
+        f"{of} {what}": one
         for what, groups in (
-            ("B", {size: told for size, told in ends.items() if told}),
+            ("B", {size: one for size, one in ends.items() if one}),
             ("packets", figures["by_packets"]),
             ("hops", figures["by_hops"]),
         )
-        for of, told in (groups.items() if len(groups) > 1 else ())
+        for of, one in (groups.items() if len(groups) > 1 else ())
     }
     title = f"{kind}: end to end by size, packets, hops"
     return [times_table(title, "of", rows)] if rows else []
@@ -101,7 +101,7 @@ def trip_parts(protocol: str, figures: Mapping[str, Any]) -> Iterator[Part]:
     """Lay out one protocol's round trips by size, their load and loss."""
     start = "intended time" if figures["open_loop"] else "request sent"
     title = f"{protocol} round trips: response time, {start} to reply read"
-    rows = {f"{size} B": told for size, told in figures["sizes"].items()}
+    rows = {f"{size} B": one for size, one in figures["sizes"].items()}
     every = "all sizes"
     yield times_table(title, "size", rows | {every: figures["rtt"]}, whole=every)
     yield Text(f" {_load(figures)}", quiet=True)
@@ -127,8 +127,8 @@ def _load(figures: Mapping[str, Any]) -> str:
             return text
         return f"{text}, each after the reply to the one before (closed loop)"
     late = figures["lateness"]
-    told = ", ".join(f"{duration(late[f'{name}_ns'])} {name}" for name in _LATENESS)
-    return f"{text} of {offered:.4g}/s offered; sender late by {told}"
+    late_by = ", ".join(f"{duration(late[f'{name}_ns'])} {name}" for name in _LATENESS)
+    return f"{text} of {offered:.4g}/s offered; sender late by {late_by}"
 
 
 def exchange_parts(
@@ -146,11 +146,11 @@ def exchange_parts(
 
 
 def _parts_of_response(name: str, figures: Mapping[str, Any]) -> Iterator[Part]:
-    parts = {part_label(part): told for part, told in figures["parts"].items()}
+    parts = {part_label(part): one for part, one in figures["parts"].items()}
     if not parts:
         return
     title = f"{ends_of(name)}: {counted(figures['exchanges'], 'exchange')}"
-    high = "p95" if all("p95_ns" in told for told in parts.values()) else "p90"
+    high = "p95" if all("p95_ns" in one for one in parts.values()) else "p90"
     columns = [*_any_of(parts, ("p50", high, "p99")), "max"]
     share, whole = "share_of_response", "response"
     yield times_table(title, "part", parts, columns, share=share, whole=whole)
@@ -178,7 +178,7 @@ def histogram_parts(
 
 
 def transfer_parts(document: Mapping[str, Any]) -> list[Part]:
-    """Lay out what was transferred each way, as iperf3 tells it."""
+    """Lay out what was transferred each way, by iperf3's counts."""
     rows = [
         [
             f"{transfer['protocol']} {transfer['direction']}",

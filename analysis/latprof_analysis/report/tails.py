@@ -48,7 +48,7 @@ _BINS = 60
 _POINTS = 60
 # Below one message a bar on a log scale would have no end.
 _FLOOR = 0.5
-# What tells lines apart without colour; the whole is solid and thick.
+# Dashes that distinguish lines without colour; the whole is solid and thick.
 _SOLID = [1, 0]
 _DASHES = (_SOLID, [2, 2], [8, 3, 2, 3], [6, 3], [4, 4], [10, 3], [3, 1, 1, 1])
 
@@ -76,14 +76,14 @@ def mode_parts(kind: str, tail: dict[str, Any] | None, what: str) -> list[Part]:
 def _said(modes: list[dict[str, Any]]) -> str:
     if len(modes) == 1:
         return f"one mode, at {duration_text(modes[0]['value'])}"
-    told = []
+    texts = []
     for mode in modes:
         text = f"{mode['name']} at {duration_text(mode['value'])}"
         text += f" ({percent(mode['share'])} of messages"
         if longer := mode.get("longer_in"):
             text += f", {duration_text(longer['by_ns'])} more in {longer['stage']}"
-        told.append(f"{text})")
-    return f"{len(modes)} modes: {listed(told)}"
+        texts.append(f"{text})")
+    return f"{len(modes)} modes: {listed(texts)}"
 
 
 def _caption(found: dict[str, Any], tail: dict[str, Any]) -> str:
@@ -199,11 +199,11 @@ def _mode_layers(x: Spec, height: int, off: pd.Series[float]) -> list[Spec]:
 
 def pieces_figure(kind: str, latency_ns: Floats, what: str) -> Figure:
     """Draw a sample's fastest 95%, the next 4.9% and its slowest 0.1%."""
-    rows, charts, told = [], [], []
+    rows, charts, notes = [], [], []
     linear, log = (three_pieces(latency_ns, s, _BINS) for s in ("linear", "log"))
     for piece, on_log in zip(linear, log, strict=True):
         if not piece.count or piece.low is None or piece.high is None:
-            told.append(f"{piece.name}: too few messages to reach it")
+            notes.append(f"{piece.name}: too few messages to reach it")
             continue
         rows += [_piece_rows(piece), _piece_rows(on_log)]
         one = piece.low == piece.high
@@ -212,15 +212,15 @@ def pieces_figure(kind: str, latency_ns: Floats, what: str) -> Figure:
         title = f"{piece.name}: {where}, n {number(piece.count)}"
         charts.append(Chart(scales, title))
         if on_log.zeros:
-            told.append(f"{number(on_log.zeros)} of 0 ns are not on the log scale")
+            notes.append(f"{number(on_log.zeros)} of 0 ns are not on the log scale")
     titles = "; ".join(chart.title for chart in charts)
     return Figure(
         name=f"pieces-{slug(kind)}",
         title=f"{kind}: {what}, the body and the tail each on its own scale",
         caption=f"Histograms of {number(latency_ns.size)} messages, split by rank; "
         f"each piece has {_BINS} bins over its own range. "
-        + ". ".join(told)
-        + ("." if told else ""),
+        + ". ".join(notes)
+        + ("." if notes else ""),
         alt=f"Three histograms of {what} of {kind}: {titles}.",
         data=pd.concat(rows, ignore_index=True),
         charts=charts,
@@ -306,7 +306,7 @@ def _ccdf_rows(groups: Mapping[str, Floats]) -> pd.DataFrame:
 
 
 def _slow_share(data: pd.DataFrame, n: int) -> str:
-    """Say in which stage the slowest of as many as n can tell spend most."""
+    """Say in which stage the slowest spend most, of as many as n can show."""
     for of in (100, 10):
         slow = data[data["share"] <= 1 / of].groupby("stage")["latency_ns"].min()
         slow = slow.drop(WHOLE, errors="ignore")
@@ -344,7 +344,7 @@ def _ccdf_spec(stages: list[str], least: float, x: Scale, y: Scale) -> Spec:
 
 
 def _ccdf_layers(stages: list[str], across: Spec, up: Spec) -> list[Spec]:
-    """Return the band of the whole, lines, and points that only tell their values."""
+    """Return the band of the whole, lines, and points that only show their values."""
     line = {"x": across, "y": {"field": "share", **up}}
     is_whole = f"datum.stage === '{WHOLE}'"
     ends = {"y": {"field": "share_low", **up}, "y2": {"field": "share_high"}}

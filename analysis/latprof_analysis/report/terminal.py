@@ -1,6 +1,6 @@
 """The terminal as a writer of parts: no name in them acts on it, no table wraps.
 
-A single line is told by `say`.
+`say` prints a single line.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ from latprof_analysis.report.vega import (
 from latprof_analysis.report.words import duration_text, listed, number
 from latprof_analysis.text import percent
 
-# More changes of level than this are counted, not told one by one.
-_MOST_TOLD = 12
+# More changes of level than this are counted, not shown one by one.
+_MOST_CHANGES = 12
 # Up to so many messages are drawn one by one; of more, spans of time.
 _MOST_POINTS = 800
 _SPANS = 300
@@ -53,7 +53,7 @@ _OUTLIERS = 150
 
 
 def _levels(figures: dict[str, Any]) -> tuple[dict[str, Any], float | None, int]:
-    """Return what is told of levels, the median above which they are, and `every`.
+    """Return what is known of levels, the median above which they are, and `every`.
 
     Places in levels are those of every `every`-th value.
     """
@@ -126,18 +126,18 @@ def level_parts(groups: Mapping[str, dict[str, Any] | None]) -> list[Part]:
         elif levels:
             steady.append(f"{name}, n {number(levels['n'])}")
     if steady:
-        told = (
+        text = (
             f"No evidence that the level changed by {percent(SMALLEST_STEP)} of the "
             f"median or more: {listed(steady)}."
         )
-        parts.append(Text(told, quiet=True))
+        parts.append(Text(text, quiet=True))
     return parts
 
 
 def _changes(name: str, levels: dict[str, Any], usual: float, every: int) -> Fold:
     """Say what changed most, and list the largest."""
     large = large_changes(levels, usual)
-    by_step = sorted(large, key=lambda change: -abs(step_ns(change)))[:_MOST_TOLD]
+    by_step = sorted(large, key=lambda change: -abs(step_ns(change)))[:_MOST_CHANGES]
     several = len({change.get("run", "") for change in by_step}) > 1
     rows: list[list[str | Cell]] = []
     for change in sorted(by_step, key=lambda change: int(change["index"])):
@@ -235,7 +235,7 @@ class Order:
     name: str
     title: str
     unit: str
-    told: str
+    sentence: str
     columns: Mapping[str, str]  # of the table, by what the specification calls them
 
 
@@ -324,7 +324,7 @@ def _how(data: pd.DataFrame, order: Order) -> str:
             f"their fastest to their slowest; the {_OUTLIERS} farthest above are "
             f"points{part}."
         )
-    text += f" {order.told}"
+    text += f" {order.sentence}"
     if "level" in roles:
         text += (
             " Thick lines: medians of levels between changes; dashed lines: changes of "
@@ -401,8 +401,8 @@ def _along(order: Order, *, last: bool) -> Spec:
 
 def _span_layers(x: Spec, y: Spec) -> list[Spec]:
     spans = "datum.role === 'span'"
-    told = {"when": "time", "over": "median", "least": "fastest", "most": "slowest"}
-    hover = tooltip(told | {"messages": "messages"})
+    fields = {"when": "time", "over": "median", "least": "fastest", "most": "slowest"}
+    hover = tooltip(fields | {"messages": "messages"})
     ends = {"y": y | {"field": "min_ns"}, "y2": {"field": "max_ns"}}
     line = {"x": x, "y": y, "tooltip": hover}
     return [
@@ -412,15 +412,15 @@ def _span_layers(x: Spec, y: Spec) -> list[Spec]:
 
 
 def _message_layer(x: Spec, y: Spec, what: str, parts: list[str], *, few: bool) -> Spec:
-    told = {"when": "time", "took": what, "over": "above the median"}
+    fields = {"when": "time", "took": what, "over": "above the median"}
     hue: Spec = {"value": colour("mark-2" if few else "mark")}
     if parts:
-        told["part"] = "most of it"
+        fields["part"] = "most of it"
         legend = top_legend(parts, "circle")
         hue = named("part", stage_scale(parts), legend=legend)
     return layer(
         "point",
-        {"x": x, "y": y, "color": hue, "tooltip": tooltip(told)},
+        {"x": x, "y": y, "color": hue, "tooltip": tooltip(fields)},
         "datum.role === 'message' || datum.role === 'slow'",
         filled=True,
         size=26 if few else 14,
@@ -432,8 +432,8 @@ def _message_layer(x: Spec, y: Spec, what: str, parts: list[str], *, few: bool) 
 
 
 def _level_line(x: Spec, y: Spec) -> Spec:
-    told = {"when": "level from", "took": "median", "least": "interval from"}
-    hover = tooltip({**told, "most": "to", "messages": "messages"})
+    fields = {"when": "level from", "took": "median", "least": "interval from"}
+    hover = tooltip({**fields, "most": "to", "messages": "messages"})
     return layer(
         "rule",
         {"x": x, "x2": {"field": "to_s"}, "y": y, "tooltip": hover},
@@ -457,8 +457,8 @@ def _change_layers(x: Spec) -> list[Spec]:
         reached=duration_expr("datum.above_ns"),
         between=between,
     )
-    told = {"when": "level changed at", "between": "95% interval"}
-    hover = tooltip({**told, "left": "from", "reached": "to"})
+    fields = {"when": "level changed at", "between": "95% interval"}
+    hover = tooltip({**fields, "left": "from", "reached": "to"})
     ends = {"x": x | {"field": "from_s"}, "x2": {"field": "to_s"}, "tooltip": hover}
     at = {"x": x, "tooltip": hover}
     dashed: Spec = {"color": colour("ink"), "strokeDash": [4, 3], "strokeWidth": 1.5}

@@ -22,17 +22,17 @@ def time_warp_tables(document: Mapping[str, Any]) -> Iterator[Part]:
     Where nothing was run, as in a file of other times, there is nothing to say.
     """
     found = document.get("time_warp") or {}
-    told = {
+    known = {
         kind: {name: figures for name, figures in latencies.items() if figures["n"]}
         for kind, latencies in (found.get("kinds") or {}).items()
     }
-    for kind, latencies in told.items():
+    for kind, latencies in known.items():
         if latencies:
             title = f"{kind}: Time Warp's latencies, A = B + C + D"
             yield times_table(title, "latency", latencies, _COLUMNS)
     for text in _unknown(found) if document.get("workload") else ():
         yield Text(text, quiet=True)
-    if any(told.values()):
+    if any(known.values()):
         meaning = "; ".join(
             f"{name}: {text}" for name, text in found["meaning"].items()
         )

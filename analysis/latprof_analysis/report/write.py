@@ -67,7 +67,7 @@ def typeset(report: Report, chosen: str) -> bytes:
     else:
         width, options = _PICTURE_WIDTH, {"ppi": _PICTURE_PPI}
         sections = [Section("", "", report.main_figures())]
-    told = {
+    content = {
         "title": report.title,
         "subtitle": report.subtitle,
         "answer": list(report.answer),
@@ -81,7 +81,7 @@ def typeset(report: Report, chosen: str) -> bytes:
             for section in sections
         ],
     }
-    inputs = {"report": json.dumps(told, default=vars), "format": chosen}
+    inputs = {"report": json.dumps(content, default=vars), "format": chosen}
     template = resources.files(__package__).joinpath("page.typ").read_bytes()
     return bytes(typst.compile(template, sys_inputs=inputs, format=chosen, **options))
 
@@ -94,18 +94,18 @@ def typesetter() -> Any:
 
 
 def _part(part: Part, width: int) -> dict[str, Any]:
-    told = dict(vars(part))
+    fields = dict(vars(part))
     match part:
         case Table():
-            told["rows"] = [
+            fields["rows"] = [
                 [cell if isinstance(cell, Cell) else Cell(cell) for cell in row]
                 for row in part.rows
             ]
         case Figure():
-            told = _figure(part, width)
+            fields = _figure(part, width)
         case Fold():
-            told["parts"] = [_part(one, width) for one in part.parts]
-    return {"kind": type(part).__name__.lower(), **told}
+            fields["parts"] = [_part(one, width) for one in part.parts]
+    return {"kind": type(part).__name__.lower(), **fields}
 
 
 def _figure(figure: Figure, width: int) -> dict[str, Any]:

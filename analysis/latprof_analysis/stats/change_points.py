@@ -80,7 +80,7 @@ def level_changes(series: ArrayLike) -> Changes:
         A slow drift appears as some changes. A segment has at least 3 log(n)
         values, or more if over half of all values are equal. The interval of a place
         [3]_ is for small steps; for large ones it holds more often than 95 times
-        of 100, as one more value to each side is in it, since ranks do not tell
+        of 100, as one more value to each side is in it, since ranks do not show
         how far out a single value is.
 
         Spells of a busy queue look like changes of level, if the run is short
@@ -289,9 +289,9 @@ def _long_run_variance(ranks: Floats) -> tuple[float, float]:
 def _shortest(x: Floats) -> int:
     """Return the least length of a segment, so that chance outliers make none.
 
-    Where most values are equal, only the others tell something of the level.
+    Where most values are equal, only the others show the level.
     """
     bounds = np.flatnonzero(np.diff(np.sort(x), prepend=-np.inf, append=np.inf))
-    telling = 1 - float(np.diff(bounds).max()) / x.size
+    distinct = 1 - float(np.diff(bounds).max()) / x.size
     fewest = PENALTY * math.log(x.size)
-    return math.ceil(fewest / min(1.0, max(2 * telling, 1 / x.size)))
+    return math.ceil(fewest / min(1.0, max(2 * distinct, 1 / x.size)))

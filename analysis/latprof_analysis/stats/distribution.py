@@ -25,7 +25,7 @@ from latprof_analysis.stats.series import variance_inflation
 PERCENTILES = (0.5, 0.9, 0.95, 0.99, 0.999)
 Scale = Literal["linear", "log"]
 # The pieces of the Time Warp measurements of 1988, and their bins: a spreadsheet
-# of that time drew 100 points, which is still as many as an eye tells apart.
+# of that time drew 100 points, which is still as many as an eye distinguishes.
 CUTS = (0.95, 0.999)
 _NAMES = ("fastest 95%", "95% to 99.9%", "slowest 0.1%")
 _BINS = 100
@@ -130,7 +130,7 @@ def percentiles_in_order(
 ) -> tuple[Quantile, ...]:
     """Estimate quantiles of values that depend on those before them.
 
-    Queueing makes neighbours alike, so that n values tell less than n independent
+    Queueing makes neighbours alike, so that n values hold less than n independent
     ones. What matters for a quantile is whether each value is up to it: by what
     dependence raises the variance of the share of those that are (see
     `variance_inflation`), by that n is divided before the ranks of the interval

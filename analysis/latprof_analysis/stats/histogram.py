@@ -35,7 +35,7 @@ class Histogram:
     Attributes
     ----------
     counts : ndarray of int64, shape (b,)
-        Values in each bucket; `bucket_edges` tells where the buckets lie.
+        Values in each bucket; `bucket_edges` has where the buckets lie.
     overflow : int
         How many values were from 2**36 ns on.
     count, sum_ns : int
@@ -52,7 +52,7 @@ class Histogram:
     (5, 1000, 5000, 15000)
     >>> latencies.quantile(0.5)  # within 0.4% of 3000
     3000.0
-    >>> latencies.quantile(0.99) is None  # five values tell nothing of p99
+    >>> latencies.quantile(0.99) is None  # five values are too few for a p99
     True
     """
 

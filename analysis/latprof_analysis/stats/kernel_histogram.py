@@ -65,10 +65,10 @@ def quantiles(
     rests_on = n if measured is None else np.minimum(n, measured)
     found = np.full((len(counts), len(fractions)), np.nan)
     for column, p in enumerate(fractions):
-        told = rests_on >= samples_needed(p)
-        wanted = np.array([rank(p, k) for k in n[told].tolist()], np.int64)
-        below = up_to[told] < wanted[:, None]
-        found[told, column] = middles[below.sum(axis=1)]
+        enough = rests_on >= samples_needed(p)
+        wanted = np.array([rank(p, k) for k in n[enough].tolist()], np.int64)
+        below = up_to[enough] < wanted[:, None]
+        found[enough, column] = middles[below.sum(axis=1)]
     return found
 
 
@@ -98,7 +98,7 @@ class CoarseHistogram:
     counts: Counts = field(default_factory=lambda: np.zeros(BUCKETS, np.int64))
     sum_ns: int = 0
     # How many of the counts are no values of their own: where a part of the time was
-    # measured, each value stands for others, too, and tells no more by that.
+    # measured, each value stands for others, too, and adds nothing by that.
     unmeasured: int = 0
     variance: float = 0.0  # of the count, where it stands for more than was measured
 

@@ -2,7 +2,7 @@
 
 And models of how losses follow each other: independent, Gilbert, Gilbert-Elliott. The
 state of the last is hidden: its likelihood and best fit take a search. How long runs
-of losses and of arrivals are is told as seen, and as models have them.
+of losses and of arrivals are is given as seen, and as models have them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from latprof_analysis.stats.quantiles import check_fraction, normal_quantile
 from latprof_analysis.stats.series import variance_inflation
 
 Flags = NDArray[np.bool_]
-# With fewer episodes the data do not tell how long episodes are.
+# With fewer episodes the data do not show how long episodes are.
 FEWEST_EPISODES = 10
 # The likelihood of so many episodes takes some ms; a fit asks for it 1000 times.
 _MOST_EPISODES = 10_000
@@ -43,7 +43,7 @@ class LossShare(Result):
     n: int  # packets sent
     lost: int
     episodes: int  # runs of lost packets
-    n_effective: float | None  # how many independent packets would tell as much
+    n_effective: float | None  # how many independent packets would show as much
     confidence: float
     reason: str | None  # why there is no interval, or what it takes for granted
 
@@ -88,7 +88,7 @@ class LossPattern(Result):
 def loss_share(lost: ArrayLike, confidence: float = 0.95) -> LossShare:
     """Estimate the share of lost packets, where losses come in bursts.
 
-    A burst tells less than as many lost packets apart, so a binomial interval is
+    A burst shows less than as many lost packets apart, so a binomial interval is
     too narrow. Here n is first divided by the factor by which correlation raises
     the variance of the share: the larger of what a Gilbert chain of the observed
     transitions has, (1 + c) / (1 - c) with c = 1 - p - r, and of what all lags

@@ -1,6 +1,6 @@
 """Modes of a distribution of latencies: two queueing delays, or one?
 
-Told from their density on a log scale, as narrow or wide as one asks.
+Found in their density on a log scale, as narrow or wide as one asks.
 """
 
 from __future__ import annotations
@@ -290,7 +290,7 @@ def _p_value(
 ) -> float:
     """Return how often samples of the smoothed density show more than k hills.
 
-    Drawn until so many did that it will not be refused [1]_: the share is then told
+    Drawn until so many did that it will not be refused [1]_: the share is then known
     well enough.
 
     References

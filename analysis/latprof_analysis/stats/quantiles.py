@@ -98,7 +98,7 @@ def samples_needed(p: float) -> int:
 def sorted_quantile(
     ascending: Floats, p: float, confidence: float, inflation: float = 1.0
 ) -> Quantile:
-    """Return a quantile of ascending values, of which `inflation` tell as one does."""
+    """Return a quantile of ascending values, of which `inflation` count as one does."""
     n = ascending.size
     lower, upper = ranks_around(p, n, confidence, inflation)
     return Quantile(

@@ -31,7 +31,7 @@ class Autocorrelation(Result):
     # Of white noise `confidence` of the values, but for lag 0, lie within +- this.
     band: float
     n: int
-    n_effective: float  # how many independent values would tell the mean as well
+    n_effective: float  # how many independent values would estimate the mean as well
     confidence: float
 
 

@@ -174,7 +174,7 @@ def wait_of(
     same &= packets["t_ns"] >= max(since_ns, queue.since_ns)
     before = _before(packets[:own][same[:own]], backlog, ends, owner_of)
     own_bytes = int(packet["bytes"])
-    told = {
+    state = {
         "name": str(queue),
         "kind": queue.kind,
         "within": queue.within,
@@ -184,8 +184,8 @@ def wait_of(
         "before": [o._asdict() | {"bytes": n} for o, n in before.most_common()],
     }
     if not queue.is_fifo:
-        return QueueWait((Part("queued" if backlog else "held back", took_ns),), told)
-    return QueueWait(_shared_out(took_ns, before, backlog, own_bytes), told)
+        return QueueWait((Part("queued" if backlog else "held back", took_ns),), state)
+    return QueueWait(_shared_out(took_ns, before, backlog, own_bytes), state)
 
 
 def _own(packets: Records, ends: Ends, begin_ns: int, end_ns: int) -> int | None:

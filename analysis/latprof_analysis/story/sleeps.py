@@ -1,7 +1,7 @@
 """What a thread slept for, and who woke it: by its system call and a wake's record.
 
-A call tells for what it sleeps; where several things do the same call, the stack in
-the kernel and the waker's own call tell them apart, or nothing is told apart.
+A call shows for what it sleeps; where several things do the same call, the stack in
+the kernel and the waker's own call distinguish them, or nothing does.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MOVES = (
     "pwritev",
 )
 _DISK = ("fsync", "fdatasync", "sync", "syncfs", "sync_file_range", "msync", *_MOVES)
-# They wait for whatever they were told of: where in the kernel says nothing more.
+# They wait for whatever they were given: where in the kernel says nothing more.
 _FOR_MANY = re.compile(r"(epoll_p?wait|p?select|p?poll)\d*$|^pause$|^rt_sigtimedwait$")
 
 # linux/futex.h
@@ -133,7 +133,7 @@ def wake_between(
 
 
 def purpose(state: int, call: Call, wake: Wake | None, calls: dict[int, str]) -> str:
-    """What a sleep was for, as far as a call, a state and a wake tell."""
+    """Name what a sleep was for, as far as a call, a state and a wake show it."""
     name = calls.get(call.number, "")
     if state & STOPPED:
         return "stopped (by a signal, a tracer or a freezer)"
@@ -147,8 +147,8 @@ def purpose(state: int, call: Call, wake: Wake | None, calls: dict[int, str]) ->
     # of FUSE a call may be interrupted, so that its state is another one
     if name in _DISK and (state & UNINTERRUPTIBLE or where.startswith("fuse_")):
         return f"for a disk or file system ({_with(name, where)})"
-    told = _OF_NO_NAME.get(call.number) or f"in {name or f'system call {call.number}'}"
-    return f"{told} ({where})" if where else told
+    text = _OF_NO_NAME.get(call.number) or f"in {name or f'system call {call.number}'}"
+    return f"{text} ({where})" if where else text
 
 
 def is_of_futex(what: str) -> bool:
@@ -203,7 +203,7 @@ def sleeping_in(wake: Wake | None, *, any_file: bool = False) -> str:
     the page cache, which are the same for all file systems.
     """
     kernel = [f for f in wake.frames if f.endswith(KERNEL)] if wake else []
-    told = ""
+    innermost = ""
     for frame in reversed(kernel):
         name = frame.removesuffix(KERNEL)
         if _ENTRIES.search(name):
@@ -212,8 +212,8 @@ def sleeping_in(wake: Wake | None, *, any_file: bool = False) -> str:
             continue
         if any_file or not _ANY_FILE.search(name):
             return name.lstrip("_")
-        told = told or name.lstrip("_")
-    return told
+        innermost = innermost or name.lstrip("_")
+    return innermost
 
 
 def together(who: Iterable[dict[str, Any]]) -> tuple[dict[str, Any], ...]:

@@ -1,8 +1,8 @@
 """Why a message was slow in its sender's socket, or lost on its way.
 
 From what the flight recorder kept of what TCP asks before it sends a segment, and from
-the segments that it sent again. The parts of a stage sum to it to the nanosecond; what
-nothing tells of is a part, too.
+the segments that it sent again. The parts of a stage sum to it to the nanosecond; time
+of which nothing is known is a part, too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from latprof_analysis.story.story import Part, Records, longest_spans
 
 HELD, LOST, BEHIND = "held", "lost", "behind a missing segment"
-NOT_TOLD, UNKNOWN_WAY = "not told apart", "unknown from here"
+NOT_KNOWN, UNKNOWN_WAY = "not told apart", "unknown from here"
 # By the names of `enum held_by` in bpf/records.h: what bytes were held by.
 _HOLDERS = {
     "pacing": "pacing",
@@ -38,7 +38,7 @@ _SENDERS = {
     "handshake": "a handshake's timer",
 }
 _AGAIN = "sent again by "
-# The kernel tells that it sent again once it has, and the segment may be lost by then.
+# The kernel reports a retransmission once it is sent, and it may be lost by then.
 _SENDING_NS = 200_000
 _Times = Iterable[tuple[str, str, int]]
 # linux/tcp.h: TCP_INFINITE_SSTHRESH, and the default of SO_MAX_PACING_RATE.
@@ -71,7 +71,7 @@ class HeldTime(NamedTuple):
     ----------
     parts : list of Part
         The longest first; times sum to the span's. "held" says by what; "not told
-        apart" is what no record tells of.
+        apart" is what no record shows.
     timeline : list of dict
         What held them in the order of time: ``from_ns`` since the span began,
         ``time_ns``, ``kind``, ``what``, ``cpu`` (none), and in ``tcp`` the socket's
@@ -109,13 +109,13 @@ def held_time(
     own = states[states["flow"] == np.uint64(flow)]
     found: list[tuple[str, str, int]] = []
     timeline: list[dict[str, Any]] = []
-    told_ns = begin_ns
+    known_ns = begin_ns
     for row in own[np.argsort(own["from_ns"], kind="stable")]:
-        first_ns = max(int(row["from_ns"]), told_ns)
+        first_ns = max(int(row["from_ns"]), known_ns)
         last_ns = min(int(row["until_ns"]), end_ns)
         what = words.get(int(row["held"]), "")
         if last_ns > first_ns and what:
-            found.append((NOT_TOLD, "", first_ns - told_ns))
+            found.append((NOT_KNOWN, "", first_ns - known_ns))
             found.append((HELD, what, last_ns - first_ns))
             timeline.append(
                 {
@@ -125,9 +125,9 @@ def held_time(
                     "tcp": tcp_state(row, jiffy_ns),
                 }
             )
-            told_ns = last_ns
+            known_ns = last_ns
     return HeldTime(
-        _parts([*found, (NOT_TOLD, "", end_ns - told_ns)]), longest_spans(timeline)
+        _parts([*found, (NOT_KNOWN, "", end_ns - known_ns)]), longest_spans(timeline)
     )
 
 
@@ -183,21 +183,21 @@ def lost_parts(
     -------
     list of Part or None
         The longest first; times sum to ``end_ns - begin_ns``. "lost" is until it was
-        sent again, each time, and where that is known; behind that nothing here tells.
+        sent again, each time, and where that is known; nothing here shows the rest.
         None: it was not sent again meanwhile.
     """
     its_own = (resent["start"] < end) & (resent["end"] >= end)
     resent = _between(resent[its_own], begin_ns, end_ns)
     if not len(resent):
         return None
-    found, told_ns = [], begin_ns
+    found, since_ns = [], begin_ns
     for row in resent:
         t_ns = int(row["t_ns"])
-        died, dropped = _dropped_between(dropped, told_ns, t_ns)
+        died, dropped = _dropped_between(dropped, since_ns, t_ns)
         what = f"{died}{_AGAIN}{_sender(row, names)}"
-        found.append((LOST, what, t_ns - told_ns))
-        told_ns = t_ns
-    return _parts([*found, (UNKNOWN_WAY, "", end_ns - told_ns)])
+        found.append((LOST, what, t_ns - since_ns))
+        since_ns = t_ns
+    return _parts([*found, (UNKNOWN_WAY, "", end_ns - since_ns)])
 
 
 def _dropped_between(
@@ -215,7 +215,7 @@ def _dropped_between(
 
 
 def lost_words(what: str, after: str = "") -> str:
-    """Put in words what is told of a part that is "lost".
+    """Put in words what is known of a part that is "lost".
 
     Parameters
     ----------

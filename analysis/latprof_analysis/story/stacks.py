@@ -16,7 +16,7 @@ SHARE = 0.8
 FEW = 3  # functions that a sentence names
 # Where names come from, of stories that a recording without its end tells.
 NAMES_NOT_RECORDED = "not recorded"
-# Any system call or fault is in them, or they are none: they tell nothing.
+# Any system call or fault is in them, or they are none: they explain nothing.
 _ENTRIES = (
     "?",
     "entry_SYSCALL_64_after_hwframe (kernel)",
@@ -53,7 +53,7 @@ def function_of(stacks: Mapping[Stack, int]) -> str:
     """Return the innermost function that 80% of stacks are in, "" where none is.
 
     In it, or in what it called: the one whose doing that time was. Of code without
-    names the file is told.
+    names the file is given.
 
     Parameters
     ----------

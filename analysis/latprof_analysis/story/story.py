@@ -2,7 +2,7 @@
 
 From what a flight recorder kept: who had which CPU when, interrupts, and stacks. All
 parts of a stage's time are of one of few kinds, and sum to it to the nanosecond; what
-was not recorded is a part, too, so that no guess is told as a fact.
+was not recorded is a part, too, so that no guess stands as a fact.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ UNKNOWN_WAIT = 0xFFFFFFFF
 TASK_TIMED, TASK_THROTTLED = 1, 2  # enum task_flag in bpf/records.h
 # Of those who had a CPU: nobody, and somebody whom no probe sees.
 IDLE, UNTRACED = "idle", "untraced"
-# Of a span: a sleep of which it is told what who ended it did meanwhile.
+# Of a span: from this share on a sleep has what its waker did meanwhile.
 _LONG_SHARE = 20
 _MOST_DOINGS = 3
 _UNKNOWN_CALL = Call(NO_CALL)
@@ -352,14 +352,14 @@ def _spans(flight: Flight, thread: int, begin_ns: int, end_ns: int) -> list[_Spa
     """What a thread that has a CPU at the end did, without gaps.
 
     There are tasks of which no switch is seen: where a thread leaves twice or comes
-    twice, one came or left between unseen, and what it did meanwhile is not told.
+    twice, one came or left between unseen, and what it did meanwhile is not known.
     """
     switches = flight.switches
     mine = (switches["thread"] == thread) | (switches["left_thread"] == thread)
     rows = switches[mine & (switches["t_ns"] <= end_ns)]
     if not len(rows):
         return []
-    # what it was at before is told by the last one before; another for good measure
+    # the last one before shows what it was at before; another for good measure
     first = int(np.searchsorted(rows["t_ns"], np.uint64(begin_ns), side="right"))
     rows = rows[max(first - 2, 0) :]
     found: list[_Span] = []

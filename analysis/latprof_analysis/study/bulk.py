@@ -46,14 +46,14 @@ def direction_figures(said: Mapping[str, Any], direction: str) -> dict[str, Any]
     ----------
     said : mapping
         As `latprof-load bulk` writes it: ``channels``, each with ``sender`` and
-        ``receiver``, None where that end did not tell.
+        ``receiver``, None where that end did not report.
     direction : {'up', 'down'}
         Up is from the client to the server.
 
     Returns
     -------
     dict
-        `COUNTS` of all channels; None where an end of one of them did not tell.
+        `COUNTS` of all channels; None where an end of one of them did not report.
         ``longest_loss_run`` is exact unless ``longest_loss_run_at_most`` is more:
         of many runs only the first are listed, and of the others it is known to a
         factor of 2.
@@ -112,8 +112,8 @@ def _count(channels: Sequence[Mapping[str, Any]], name: str) -> int | None:
         halves = _halves(channels, "receiver")
     if name.startswith("longest_loss_run"):
         place = int(name.endswith("_at_most"))
-        told = [_longest_run(half)[place] for half in halves if "loss_run_list" in half]
-        return max(told) if told and len(told) == len(halves) else None
+        runs = [_longest_run(half)[place] for half in halves if "loss_run_list" in half]
+        return max(runs) if runs and len(runs) == len(halves) else None
     key = "bytes" if name.endswith("_bytes") else name
     found = [half[key] for half in halves if half.get(key) is not None]
     if not found or len(found) < len(halves):
@@ -129,7 +129,7 @@ def _longest_run(half: Mapping[str, Any]) -> tuple[int, int]:
     listed = [run[1] for run in half["loss_run_list"]]
     longest = max(listed, default=0)
     lengths = half.get("loss_run_lengths")
-    if half["loss_runs"] <= len(listed) or not lengths:  # a responder may tell none
+    if half["loss_runs"] <= len(listed) or not lengths:  # a responder may report none
         return longest, longest
     least = 1 << (len(lengths) - 1)
     if sum(length >= least for length in listed) == lengths[-1]:
@@ -204,8 +204,8 @@ def _slots(channels: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         halves = _halves(channels, end)
         rates: list[float] = []
         if halves:
-            _, found["slot_ns"], told = rates_over_time(halves)
-            rates = [round(rate) for rate in told.tolist()]
+            _, found["slot_ns"], per_slot = rates_over_time(halves)
+            rates = [round(rate) for rate in per_slot.tolist()]
         found[f"{_TOTALS[end]}_bps"] = rates
     return found
 
@@ -232,20 +232,20 @@ def balance(
     dict or None
         ``sent``, ``received``, ``places`` (the receive buffers first) and
         ``session_packets``; ``unexplained`` is what remains of sent minus all the
-        others. None where an end did not tell.
+        others. None where an end did not report.
 
     Examples
     --------
     >>> up = {"sent": 9, "received": 4, "lost_in_socket": 3}
-    >>> told = balance({"up": up}, [{"place": "qdisc of a", "packets": 3}], 1)
-    >>> told["unexplained"]
+    >>> found = balance({"up": up}, [{"place": "qdisc of a", "packets": 3}], 1)
+    >>> found["unexplained"]
     0
     """
-    told = list(directions.values())
+    ends = list(directions.values())
     names = ("sent", "received", "lost_in_socket")
-    if not told or any(one[name] is None for one in told for name in names):
+    if not ends or any(one[name] is None for one in ends for name in names):
         return None
-    sent, received, in_socket = (sum(one[name] for one in told) for name in names)
+    sent, received, in_socket = (sum(one[name] for one in ends) for name in names)
     places = [{"place": SOCKET, "packets": in_socket}, *map(dict, dropped)]
     died = sum(place["packets"] for place in places) - session_packets
     return {
@@ -263,7 +263,7 @@ def balance_between(
     """Hold what was sent to another host against what came, and what died here.
 
     What neither this host nor a receiver's socket has dropped was lost between the
-    hosts, or below the socket in the other one's kernel: no counter tells of that.
+    hosts, or below the socket in the other one's kernel: no counter has that.
 
     Parameters
     ----------
@@ -283,17 +283,17 @@ def balance_between(
     Examples
     --------
     >>> up = {"sent": 9, "received": 4, "lost_in_socket": 2}
-    >>> told = balance_between({"up": up}, [{"place": "qdisc of eth0", "packets": 1}])
-    >>> told["places"][-1], told["unexplained"]
+    >>> found = balance_between({"up": up}, [{"place": "qdisc of eth0", "packets": 1}])
+    >>> found["places"][-1], found["unexplained"]
     ({'place': 'between the hosts', 'packets': 2}, None)
     """
-    told = balance(directions, dropped, 0)
-    if told is None:
+    found = balance(directions, dropped, 0)
+    if found is None:
         return None
-    left = told["unexplained"]
+    left = found["unexplained"]
     between = {"place": BETWEEN, "packets": max(0, left)}
-    return told | {
-        "places": [*told["places"], between],
+    return found | {
+        "places": [*found["places"], between],
         "session_packets": max(0, -left),
         "unexplained": None,
     }
@@ -320,11 +320,11 @@ def named_directions(
 ) -> Iterator[tuple[str, Mapping[str, Any], str, Mapping[str, Any]]]:
     """Yield a name, the part, the direction and its figures, of each of them."""
     for part in parts:
-        told = part["directions"]
-        for direction in (way for way in _PROGRAMS if way in told):
+        directions = part["directions"]
+        for direction in (way for way in _PROGRAMS if way in directions):
             name = f"{part['protocol']} {part['channels']}"
-            name += f" {direction}" if len(told) > 1 else ""
-            yield name + of_run(part), part, direction, told[direction]
+            name += f" {direction}" if len(directions) > 1 else ""
+            yield name + of_run(part), part, direction, directions[direction]
 
 
 def search_name(search: Mapping[str, Any]) -> str:
@@ -338,9 +338,9 @@ def search_name(search: Mapping[str, Any]) -> str:
     return f"udp {search['channels']} highest rate"
 
 
-def of_run(told: Mapping[str, Any]) -> str:
+def of_run(part: Mapping[str, Any]) -> str:
     """Name the run of a part or search, where those of several stand together."""
-    return f", run {told['run']}" if "run" in told else ""
+    return f", run {part['run']}" if "run" in part else ""
 
 
 def sent_received(
@@ -379,15 +379,15 @@ def offered_share(part: Mapping[str, Any], run: Mapping[str, Any]) -> float | No
 def joined_balances(
     parts: Sequence[Mapping[str, Any]],
 ) -> dict[int, dict[str, Any]]:
-    """Return by channels what `balance` told, the parts of several runs added up.
+    """Return by channels what `balance` found, the parts of several runs added up.
 
     What one of them does not know is None.
 
     Examples
     --------
-    >>> told = {"sent": 9, "received": 7, "session_packets": 1, "unexplained": 0}
-    >>> told["places"] = [{"place": "link", "packets": 3}]
-    >>> both = joined_balances([{"channels": 4, "balance": told}] * 2)
+    >>> one = {"sent": 9, "received": 7, "session_packets": 1, "unexplained": 0}
+    >>> one["places"] = [{"place": "link", "packets": 3}]
+    >>> both = joined_balances([{"channels": 4, "balance": one}] * 2)
     >>> both[4]["sent"], both[4]["places"]
     (18, [{'place': 'link', 'packets': 6}])
     """
@@ -395,7 +395,7 @@ def joined_balances(
     for part in parts:
         if part["balance"]:
             by_channels.setdefault(part["channels"], []).append(part["balance"])
-    return {channels: _joined(told) for channels, told in by_channels.items()}
+    return {channels: _joined(balances) for channels, balances in by_channels.items()}
 
 
 def _joined(balances: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

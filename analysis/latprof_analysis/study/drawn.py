@@ -24,7 +24,7 @@ STRETCH_ROWS = 50_000
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 # To choose the slowest takes longer than to keep some rows more.
 _PRUNED_ABOVE = 20_000
-# Of what the slowest are kept: by which columns told apart, and slow in what.
+# Of what the slowest are kept: grouped by which columns, and slow in what.
 _SLOW = {
     "messages": (("protocol", "kind"), "end_to_end_ns"),
     "exchanges": (("protocol", "kind"), "response_ns"),

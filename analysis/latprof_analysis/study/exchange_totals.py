@@ -1,7 +1,7 @@
 """From rows of exchanges to figures by way, of bounded memory.
 
-A way is the two ends of exchanges: "redis-benchmark -> redis-server:7777". Which are
-told apart is as in `by_way`.
+A way is the two ends of exchanges: "redis-benchmark -> redis-server:7777". They are
+distinguished as in `by_way`.
 """
 
 from __future__ import annotations
@@ -244,8 +244,10 @@ class ExchangeTotals:
     def _admit(self, protocols: set[str]) -> None:
         self._protocols |= protocols
         if len(self._protocols) > MOST_PROTOCOLS:
-            told = ", ".join(f"{name!r:.60}" for name in sorted(self._protocols))
-            raise ValueError(f"protocols must be at most {MOST_PROTOCOLS}, got {told}")
+            listed = ", ".join(f"{name!r:.60}" for name in sorted(self._protocols))
+            raise ValueError(
+                f"protocols must be at most {MOST_PROTOCOLS}, got {listed}"
+            )
 
     def _ways_of(
         self, rows: Rows, measured: NDArray[np.bool_]

@@ -1,6 +1,6 @@
 """One group of latencies -> what a person would ask of it, as a document.
 
-Times are nanoseconds. Where a figure cannot be told its place holds ``reason``.
+Times are nanoseconds. Where a figure is not known its place holds ``reason``.
 """
 
 from __future__ import annotations
@@ -113,19 +113,19 @@ def placed_levels(found: Changes, every: int, when: When | None) -> dict[str, An
         ``to_s`` where they are known. A change has its ``run``, ``t_s`` and, where
         they are of the same run, the ends ``low_s`` and ``high_s`` of its interval.
     """
-    told = found.as_dict()
+    placed = found.as_dict()
     bounds = [0, *(change.index for change in found.changes), found.n]
     medians = [change.before for change in found.changes]
     medians += [change.after for change in found.changes[-1:]]
-    told["levels"] = [
+    placed["levels"] = [
         median.as_dict() | {"spans": _spans(start * every, stop * every, when)}
         for median, start, stop in zip(medians, bounds, bounds[1:], strict=False)
     ]
     if when is not None:
-        told["changes"] = [
-            change | _time_of(change, every, when) for change in told["changes"]
+        placed["changes"] = [
+            change | _time_of(change, every, when) for change in placed["changes"]
         ]
-    return told
+    return placed
 
 
 def _spans(start: int, stop: int, when: When | None) -> list[dict[str, Any]]:
@@ -166,19 +166,19 @@ def _time_of(change: dict[str, Any], every: int, when: When) -> dict[str, Any]:
 def kinds_with_intervals(totals: MessageTotals) -> dict[str, Any]:
     """Return the figures by kind, with intervals of end_to_end by group.
 
-    Beside each percentile that is told, such as ``p50_ns``, stand ``p50_low_ns`` and
+    Beside each percentile that is known, such as ``p50_ns``, stand ``p50_low_ns`` and
     ``p50_high_ns``: 95%, distribution-free, for messages that do not depend on each
     other; None where n does not bound that side.
     """
     found = totals.as_dict()
     for name, kind in totals.kinds.items():
-        told = found[name]
+        figures = found[name]
         for grouped, key in (
             (kind.by_hops, "by_hops"),
             (kind.by_packets, "by_packets"),
         ):
-            _add(told.get(key, {}), grouped, "end_to_end")
-        sizes = told.get("sizes", {})
+            _add(figures.get(key, {}), grouped, "end_to_end")
+        sizes = figures.get("sizes", {})
         ends = {size: stages.get("end_to_end", {}) for size, stages in sizes.items()}
         _add(ends, kind.by_size, "end_to_end")
     return found
@@ -191,7 +191,7 @@ def trips_with_intervals(totals: TripTotals) -> dict[str, Any]:
     return found
 
 
-def with_intervals(told: Mapping[str, Any], histogram: Histogram) -> dict[str, Any]:
+def with_intervals(figures: Mapping[str, Any], histogram: Histogram) -> dict[str, Any]:
     """Return percentiles, as `totals.percentiles` has them, with intervals.
 
     Examples
@@ -203,22 +203,22 @@ def with_intervals(told: Mapping[str, Any], histogram: Histogram) -> dict[str, A
     >>> found["p50_ns"], found["p50_low_ns"], found["p50_high_ns"]
     (50, 40, 61)
     """
-    names = [name for name in PERCENTILES if told[f"{name}_ns"] is not None]
+    names = [name for name in PERCENTILES if figures[f"{name}_ns"] is not None]
     if not names:
-        return dict(told)
+        return dict(figures)
     found = histogram_percentiles(histogram, [PERCENTILES[name] for name in names])
     ends = {
         f"{name}_{end}_ns": round(value) if math.isfinite(value) else None
         for name, quantile in zip(names, found, strict=True)
         for end, value in (("low", quantile.low), ("high", quantile.high))
     }
-    return {**told, **ends}
+    return {**figures, **ends}
 
 
-def _add(told: Mapping[str, dict[str, Any]], grouped: Grouped, name: str) -> None:
+def _add(groups: Mapping[str, dict[str, Any]], grouped: Grouped, name: str) -> None:
     for label, histograms in grouped.in_order():
-        if told.get(label) and name in histograms:
-            told[label].update(with_intervals(told[label], histograms[name]))
+        if groups.get(label) and name in histograms:
+            groups[label].update(with_intervals(groups[label], histograms[name]))
 
 
 Floats = NDArray[np.float64]
@@ -227,7 +227,7 @@ Floats = NDArray[np.float64]
 _MOST_FOR_MODES = 2000
 # Sizes sent in rounds are this near to equally many.
 _NEARLY = 0.9
-# A change point's place is told to so many values; longer series are thinned.
+# A change point's place is exact up to so many values; longer series are thinned.
 _MOST_IN_SERIES = 200_000
 _SEED = 1
 
@@ -283,13 +283,13 @@ def most_frequent(size_bytes: ArrayLike) -> int:
 
 
 def _percentiles(sample: Floats) -> Any:
-    def told() -> dict[str, Any]:
+    def figures() -> dict[str, Any]:
         return {
             percentile_name(q.p): quantile(q)
             for q in percentiles_in_order(sample, tuple(PERCENTILES.values()))
         }
 
-    return or_reason(told)
+    return or_reason(figures)
 
 
 def by_histogram(times: Floats) -> dict[str, Any]:
@@ -428,9 +428,9 @@ def queueing(queue_bytes: ArrayLike, wait_ns: ArrayLike) -> dict[str, Any]:
     return dict(or_reason(lambda: wait_by_queue(queue_bytes, wait_ns).as_dict()))
 
 
-def or_reason(told: Callable[[], Any]) -> Any:
+def or_reason(figure: Callable[[], Any]) -> Any:
     """Return a figure, or why there is none."""
     try:
-        return told()
+        return figure()
     except ValueError as error:
         return {"reason": str(error)}

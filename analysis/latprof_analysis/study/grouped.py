@@ -35,8 +35,8 @@ class Grouped:
     Parameters
     ----------
     most : int
-        Distinct values that are told apart; beyond, octaves are. With 0 all are one
-        group.
+        Distinct values that have a group each; beyond, octaves have. With 0 all are
+        one group.
 
     Attributes
     ----------

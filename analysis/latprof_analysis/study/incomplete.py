@@ -1,7 +1,7 @@
 """Messages that are not whole, by cause: as far as counters name one, and no further.
 
 A document has the counts by cause (``unmatched``, ``counters``, ``missing_stamps``);
-each cause has one sentence here. Where nothing tells the cause the sentence says so,
+each cause has one sentence here. Where the cause is not known the sentence says so,
 and what would show it.
 """
 
@@ -117,9 +117,9 @@ def causes_of(document: Figures) -> list[Cause]:
 
     Examples
     --------
-    >>> told = {"kinds": {"tcp message": {"messages": 1000, "complete": 990}},
+    >>> document = {"kinds": {"tcp message": {"messages": 1000, "complete": 990}},
     ...     "unmatched": {"sent, receiver's half too late": 10}, "lab": None}
-    >>> [(one.name, one.messages, one.share) for one in causes_of(told)]
+    >>> [(one.name, one.messages, one.share) for one in causes_of(document)]
     [("sent, receiver's half too late", 10, 0.01)]
     """
     kinds = (document.get("kinds") or {}).values()
@@ -150,9 +150,9 @@ def incomplete_text(document: Figures) -> str:
     """Say in one line what is not whole, of shares above 0.1%; empty: nothing."""
     kinds = (document.get("kinds") or {}).values()
     messages = sum(figures["messages"] for figures in kinds)
-    told = [one for one in causes_of(document) if _rank(one) > LEAST_SHARE]
-    beside = [one for one in told if one.name in _NOT_MEASURED]
-    of_them = [one for one in told if one not in beside]
+    found = [one for one in causes_of(document) if _rank(one) > LEAST_SHARE]
+    beside = [one for one in found if one.name in _NOT_MEASURED]
+    of_them = [one for one in found if one not in beside]
     parts = (
         (f"of {plural(messages, 'message')}", of_them),
         (f"not measured beside {plural(messages, 'message')}:", beside),
@@ -181,8 +181,8 @@ def as_dicts(document: Figures) -> list[dict[str, Any]]:
 def summed(document: Figures, name: str) -> Counter[str]:
     """Return counts by cause, of all runs of a document."""
     found: Counter[str] = Counter()
-    for told in (document, *(document.get("runs") or {}).values()):
-        found.update(told.get(name) or {})
+    for one in (document, *(document.get("runs") or {}).values()):
+        found.update(one.get(name) or {})
     return found
 
 
@@ -229,8 +229,8 @@ def _of_stamps(document: Figures, messages: int) -> Iterator[tuple[str, int, str
         if stamp == "created":  # of the generator's own only
             continue
         known = _STAMPS.get(stamp, {})
-        told = [f"{counters[c]:,} {why}" for c, why in known.items() if counters[c]]
+        texts = [f"{counters[c]:,} {why}" for c, why in known.items() if counters[c]]
         rest = n - sum(counters[c] for c in known)
-        if rest > 0 or not told:
-            told.append("why is not known" + (f" of {rest:,}" if told else ""))
-        yield f"no {stamp}", n, f"have no `{stamp}`: {', '.join(told)}"
+        if rest > 0 or not texts:
+            texts.append("why is not known" + (f" of {rest:,}" if texts else ""))
+        yield f"no {stamp}", n, f"have no `{stamp}`: {', '.join(texts)}"

@@ -99,12 +99,12 @@ def slowest_sentence(row: dict[str, Any], lab: dict[str, Any] | None = None) -> 
     known_ns = known_transit_ns(row["protocol"], row["size_bytes"] or 0, lab)
     number = "" if row["sequence"] is None else f" (sequence {row['sequence']})"
     size = row["size_bytes"]
-    told = "a size that is not told" if size is None else f"{size} bytes"
+    size_text = "a size that is not told" if size is None else f"{size} bytes"
     ends = " to ".join(process_of(row, end) for end in ("sender", "reader"))
     return (
         f"slowest message, {duration(row['end_to_end_ns'])}: "
         f"{likely_cause(row, known_ns)}; "
-        f"{row['protocol']} {row['kind']} of {told}{number}, {ends}"
+        f"{row['protocol']} {row['kind']} of {size_text}{number}, {ends}"
     )
 
 

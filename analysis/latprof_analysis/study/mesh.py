@@ -228,7 +228,7 @@ def seed_row(
     ----------
     size_bytes : int
     tests : sequence of sequence of HostCounts
-        By test and host, the first host being the one whose counts are told.
+        By test and host, the first host being the one whose counts are shown.
     star : bool
         No other host sends: the first one's heartbeats are averaged over their
         echoes.
@@ -495,14 +495,14 @@ class CellStages:
         return found
 
     def _means(self, kind: str, sums: Ints) -> dict[str, Any] | None:
-        told = dict(zip(_TIMES, sums.T.tolist(), strict=True))
+        totals = dict(zip(_TIMES, sums.T.tolist(), strict=True))
         seen = [f"{stage}_ns" for stage in _OWN_HALF[kind]]
         if not self._own_half:
             seen = [*_TIMES]
-        n = max(told[name][1] for name in seen)
+        n = max(totals[name][1] for name in seen)
         if not n:
             return None
-        means = {name: told[name][0] / n for name in seen}
+        means = {name: totals[name][0] / n for name in seen}
         return {"n": n, **dict.fromkeys(_TIMES), **means}
 
 

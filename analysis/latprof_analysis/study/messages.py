@@ -79,7 +79,7 @@ def _median(times: Floats) -> float:
     return float(np.median(known)) if known.size else np.nan
 
 
-# What may tell a link: the rest takes time, and is for who asks for all.
+# What may show a link's rate: the rest takes time, and is for who asks for all.
 _LINK = ("transit", "one_way")
 
 
@@ -112,7 +112,7 @@ def message_figures(
     Returns
     -------
     dict
-        ``link``: by kind the fit that tells its direction's link best, or why none
+        ``link``: by kind the fit that shows its direction's link best, or why none
         does; ``stage_fits``; ``dispersion`` by kind; and ``messages``: by kind, end to
         end, ``tail``, ``time``, ``delay_variation`` (transit of the most frequent
         size), ``queueing``, and of datagrams ``loss``.
@@ -223,7 +223,7 @@ def _stage_fits(
 
 
 def _link(fits: list[StageFit]) -> dict[str, Any]:
-    """Choose by direction the fit that tells the link best."""
+    """Choose by direction the fit that shows the link best."""
     found: dict[str, Any] = {}
     for (protocol, direction), best in link_rates(fits).items():
         reasons = {

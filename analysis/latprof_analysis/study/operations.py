@@ -103,9 +103,9 @@ def cells_of(operations: Operations) -> list[OperationCell]:
             rows = operations.where(backend=backend, op=op, phase=MEASURED)
             payloads = operations.numbers["payload_size_bytes"][rows]
             for payload in np.unique(payloads).tolist():
-                told = None if payload == BLANK else payload
+                known = None if payload == BLANK else payload
                 found.append(
-                    OperationCell(backend, op, told, rows[payloads == payload])
+                    OperationCell(backend, op, known, rows[payloads == payload])
                 )
     return found
 

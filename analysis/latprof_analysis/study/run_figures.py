@@ -56,14 +56,14 @@ def round_trip_fit(
         As in `fit_round_trips`.
     protocol : {'tcp', 'udp'}
     run : mapping
-        run.json, which tells the reply mode and the link.
+        run.json, which has the reply mode and the link.
     messages : MessageTotals
-        Of the run; they tell what was sent again.
+        Of the run; they have what was sent again.
 
     Returns
     -------
     dict or None
-        ``Fit.as_dict()``; None without round trips, or where no generator tells how
+        ``Fit.as_dict()``; None without round trips, or where no generator reports how
         the responder answered.
     """
     sizes, times = np.asarray(size_bytes, np.float64), np.asarray(rtt_ns)
@@ -96,7 +96,7 @@ def loggp_of(
         Of each of the runs, which are alike.
     protocol : {'tcp', 'udp'}
     run : mapping
-        run.json of one, which tells the reply mode, the rounds and the link.
+        run.json of one, which has the reply mode, the rounds and the link.
 
     Returns
     -------

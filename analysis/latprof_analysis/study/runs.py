@@ -71,8 +71,8 @@ def sampled_notes(documents: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 # What must be alike for one line to be of one thing.
 _FOR_A_FIT = ("reply_mode", "link")
-# What the report shows of each run as the run told it.
-_TOLD_BY_A_RUN = (
+# Fields that the report shows of each run as they are in its summary.
+_OF_A_RUN = (
     "records",
     "lost_records",
     "counters",
@@ -102,7 +102,7 @@ _SETUP = {
 def by_setup(paths: list[Path]) -> list[list[Path]]:
     """Put runs of the same set-up together, in the order of the first of each.
 
-    Those that do not tell how they were made are one group.
+    Those whose set-up is not known are one group.
     """
     groups: dict[str, list[Path]] = {}
     for path in paths:
@@ -113,9 +113,9 @@ def by_setup(paths: list[Path]) -> list[list[Path]]:
 
 
 def _parts(run: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return what tells a set-up of a part of run.json, where that is whole.
+    """Return the set-up in a part of run.json, where that is whole.
 
-    A plan's seed tells repeats apart, which are of one set-up.
+    A plan's seed differs between repeats, which are of one set-up.
     """
     part = run.get(name)
     known = part if isinstance(part, dict) else {}
@@ -177,8 +177,8 @@ def study_runs(
     setups = _setups(scan, notes)
     setup, differences = common_setup(setups)
     one_thing = not any(d.startswith(_FOR_A_FIT) for d in differences)
-    told = one_thing and len(setups) == len(scan.documents)
-    run = next(iter(scan.documents.values()), {}).get("run") if told else None
+    alike = one_thing and len(setups) == len(scan.documents)
+    run = next(iter(scan.documents.values()), {}).get("run") if alike else None
     kinds, thinned = kinds_with_intervals(scan.messages), _thinned(scan)
     trips = trip_figures(scan, setup, run, effort=effort)
     meshes = _said(scan, "mesh")
@@ -237,7 +237,7 @@ def _own_sections(scan: Scan, paths: list[Path], notes: list[str]) -> dict[str, 
     """Return what workloads of their own say, of all runs that were read.
 
     Operations are taken together, each single one being there. Transfers and what a
-    load adds are told of each run, by its name where there are several.
+    load adds are shown of each run, by its name where there are several.
     """
     found: dict[str, Any] = {}
     if (operations := read_operations(paths, notes)) is not None:
@@ -251,7 +251,9 @@ def _own_sections(scan: Scan, paths: list[Path], notes: list[str]) -> dict[str, 
 
 def _said(scan: Scan, section: str) -> dict[str, Any]:
     """Return by run a section that its summary.json has."""
-    summaries = {name: told.get("summary", {}) for name, told in scan.documents.items()}
+    summaries = {
+        name: documents.get("summary", {}) for name, documents in scan.documents.items()
+    }
     return {name: one[section] for name, one in summaries.items() if one.get(section)}
 
 
@@ -261,8 +263,8 @@ def _remarks(scan: Scan) -> list[str]:
     together = [f"operations of {n} runs are taken together"] if n > 1 else []
     return together + [
         f"run {name}: {remark}" if together else remark
-        for name, told in _said(scan, "ops").items()
-        for remark in told.get("remarks", ())
+        for name, one in _said(scan, "ops").items()
+        for remark in one.get("remarks", ())
     ]
 
 
@@ -270,13 +272,16 @@ def _transfers(scan: Scan) -> list[dict[str, Any]] | None:
     """Return the parts and searches of all runs; None where no run was to have any."""
     mark = len(scan.documents) > 1
     workloads = {
-        name: (told.get("run", {}).get("workload") or {})
-        for name, told in scan.documents.items()
+        name: (documents.get("run", {}).get("workload") or {})
+        for name, documents in scan.documents.items()
     }
     if not any(workload.get("bulk") for workload in workloads.values()):
         return None
     return [
-        {key: told | ({"run": name} if mark else {}) for key, told in one.items()}
+        {
+            key: documents | ({"run": name} if mark else {})
+            for key, documents in one.items()
+        }
         for name, workload in workloads.items()
         for run in workload.get("runs", ())
         if (one := {key: run[key] for key in ("bulk", "search") if key in run})
@@ -284,7 +289,7 @@ def _transfers(scan: Scan) -> list[dict[str, Any]] | None:
 
 
 def _load(scan: Scan) -> dict[str, Any] | None:
-    """Return what runs told of their load; of several each protocol of each run."""
+    """Return what runs reported of their load; of several each protocol of each run."""
     loads = _said(scan, "load")
     if len(scan.documents) == 1:
         return next(iter(loads.values()), None)
@@ -298,9 +303,9 @@ def _load(scan: Scan) -> dict[str, Any] | None:
         "open_loop": all(load["open_loop"] for load in loads.values()),
         "rate_bps": rates.pop() if len(rates) == 1 else None,
         "protocols": {
-            f"{protocol}, run {name}": told
+            f"{protocol}, run {name}": figures
             for name, load in loads.items()
-            for protocol, told in load["protocols"].items()
+            for protocol, figures in load["protocols"].items()
         },
     }
 
@@ -317,8 +322,8 @@ def _workload(run: Mapping[str, Any]) -> Any:
     if not {"plan", "command"} <= found.keys():
         return None
     own = any(map(found.get, ("plan", "ops", "mesh", "bulk")))
-    told = own or any(found["command"])
-    return found if told or (found.get("attached") and "runs" in found) else None
+    known = own or any(found["command"])
+    return found if known or (found.get("attached") and "runs" in found) else None
 
 
 def _every(thinned: dict[str, Any]) -> int:
@@ -357,7 +362,7 @@ def _run(scan: Scan, name: str, setup: RunSetup | None) -> dict[str, Any]:
     run = scan.documents[name].get("run", {})
     summary = scan.documents[name].get("summary", {})
     return {
-        **{key: summary[key] for key in _TOLD_BY_A_RUN if key in summary},
+        **{key: summary[key] for key in _OF_A_RUN if key in summary},
         "name": str(run.get("name", "")),
         "clock": str(run.get("clock", "")),
         "host": setup.host if setup else "",
@@ -373,8 +378,8 @@ def _warnings(scan: Scan, differences: list[str], one_thing: bool) -> list[str]:
     """What runs said of themselves, and what stands against taking them together."""
     found = []
     for name, documents in scan.documents.items():
-        told = documents.get("summary", {}).get("warnings", [])
-        found += [f"{name}: {warning}" for warning in told]
+        own = documents.get("summary", {}).get("warnings", [])
+        found += [f"{name}: {warning}" for warning in own]
     if not one_thing:
         found.append(
             "no fit over all runs, since they differ in what a line depends on "

@@ -33,7 +33,7 @@ def study_samples(samples: Samples, reply_mode: ReplyMode | None) -> Study:
     ----------
     samples : Samples
     reply_mode : 'echo' or int or None
-        How the responder answered, where the format does not tell; None where
+        How the responder answered, where the format does not have it; None where
         nobody did, and then there is no bandwidth.
     """
     frame = samples.frame
@@ -43,10 +43,10 @@ def study_samples(samples: Samples, reply_mode: ReplyMode | None) -> Study:
             f"cannot tell {count} kinds of latencies apart: {MOST_KINDS} at most; is "
             f"the file ({samples.format}) what it looks like?"
         )
-    told = samples.meta.get("reply_modes", {})
+    modes = samples.meta.get("reply_modes", {})
     each = frame[(frame["statistic"] == _EACH) & ~frame["lost"]]
     kinds = {
-        str(kind): _kind(rows, told.get(str(kind), reply_mode), str(kind) in told)
+        str(kind): _kind(rows, modes.get(str(kind), reply_mode), str(kind) in modes)
         for kind, rows in frame.groupby("kind", observed=True)
     }
     document = {
@@ -65,7 +65,7 @@ def study_samples(samples: Samples, reply_mode: ReplyMode | None) -> Study:
 
 
 def _transfers(samples: Samples) -> list[dict[str, Any]]:
-    """Say what was transferred in each direction, of each file that tells it."""
+    """Say what was transferred in each direction, of each file that has it."""
     files = samples.meta.get("files") or [samples.meta]
     return [
         {"protocol": meta.get("protocol", ""), **transfer}
@@ -108,7 +108,7 @@ def _by_size(each: pd.DataFrame) -> dict[str, Any]:
 
 
 def _kind(
-    rows: pd.DataFrame, reply_mode: ReplyMode | None, told: bool
+    rows: pd.DataFrame, reply_mode: ReplyMode | None, known: bool
 ) -> dict[str, Any]:
     lost = rows["lost"].to_numpy(bool)
     each = rows[(rows["statistic"] == _EACH).to_numpy() & ~lost]
@@ -118,7 +118,7 @@ def _kind(
         "lost": int(lost.sum()),
         "sizes": _by_size(each),
         "given": _given(rows),
-        **_fits(each if len(each) else _means(rows), reply_mode, told),
+        **_fits(each if len(each) else _means(rows), reply_mode, known),
     }
     if len(each):
         sizes = each["size_bytes"].fillna(0)
@@ -132,8 +132,8 @@ def _kind(
 
 def _given(rows: pd.DataFrame) -> list[dict[str, Any]]:
     """Put together statistics that the file gives instead of single latencies."""
-    told = rows[(rows["statistic"] != _EACH).to_numpy()]
-    groups = told.groupby(["size_bytes", "statistic"], dropna=False, observed=True)
+    given = rows[(rows["statistic"] != _EACH).to_numpy()]
+    groups = given.groupby(["size_bytes", "statistic"], dropna=False, observed=True)
     return [
         {
             "size_bytes": None if pd.isna(size) else int(size),
@@ -150,12 +150,12 @@ def _given(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _sum(counts: pd.Series[Any]) -> int | None:
-    """How many messages are behind statistics; None where one does not tell."""
+    """Count the messages behind statistics; None where one has no count."""
     return None if counts.isna().any() else int(counts.sum())
 
 
 def _mean_of_means(rows: pd.DataFrame) -> float | None:
-    """Return the mean of all messages behind means; None where one tells no count."""
+    """Return the mean of all messages behind means; None where one has no count."""
     messages = _sum(rows["count"])
     if not messages:
         return None
@@ -168,13 +168,13 @@ def _means(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _fits(
-    timed: pd.DataFrame, reply_mode: ReplyMode | None, told: bool
+    timed: pd.DataFrame, reply_mode: ReplyMode | None, known: bool
 ) -> dict[str, Any]:
     """Draw a line through latencies, or through means where a file has only those.
 
-    `told`: the format tells the reply mode, where None is that of no payload.
+    `known`: the format has the reply mode, where None is that of no payload.
     """
-    if told and reply_mode is None:
+    if known and reply_mode is None:
         return {"fit": {"reason": "no payload is sent either way"}}
     sized = timed[timed["size_bytes"].notna()]
     if sized["size_bytes"].nunique() < 2:

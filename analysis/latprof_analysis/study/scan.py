@@ -79,9 +79,9 @@ class FileRows:
 
     def merge(self, later: FileRows) -> None:
         """Add what follows in the file."""
-        told = [BadRow(r.path, self.lines + r.line, r.why) for r in later.skipped.rows]
+        rows = [BadRow(r.path, self.lines + r.line, r.why) for r in later.skipped.rows]
         self.skipped.add_many(
-            [row.line for row in told], [row.why for row in told], later.skipped.count
+            [row.line for row in rows], [row.why for row in rows], later.skipped.count
         )
         self.rows += later.rows
         self.lines += later.lines
@@ -335,7 +335,7 @@ class Trips:
     Attributes
     ----------
     size_bytes, round_index : ndarray of uint32 or int64, shape (n,)
-        The round is the generator's where the run tells of its rounds; else how
+        The round is the generator's where the run has rounds; else how
         many round trips of the same size were sent before.
     rtt_ns, sent_ns : ndarray of int64, shape (n,)
         BLANK where there is none.

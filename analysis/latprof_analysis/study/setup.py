@@ -27,9 +27,9 @@ class RunSetup:
     Attributes
     ----------
     host, kernel : str
-        Empty where the run does not tell.
+        Empty where the run does not have them.
     reply_mode : 'echo' or int or None
-        None where no load generator tells how the responder answered.
+        None where no load generator reports how the responder answered.
     messages_per_round : int
         Of the generator, those of trains with them; 0 where there are no rounds.
     interval_ns : int
@@ -186,8 +186,16 @@ def _setup_of(run: Mapping[str, Any]) -> RunSetup:
 
 
 def _link(known: Mapping[str, Any]) -> str:
-    told = ("kind", "rate_bps", "burst_bytes", "qdisc", "delay_ns", "loss", "mtu_bytes")
-    return ", ".join(f"{name} {known[name]}" for name in told if known[name])
+    names = (
+        "kind",
+        "rate_bps",
+        "burst_bytes",
+        "qdisc",
+        "delay_ns",
+        "loss",
+        "mtu_bytes",
+    )
+    return ", ".join(f"{name} {known[name]}" for name in names if known[name])
 
 
 def common_setup(setups: Mapping[str, RunSetup]) -> tuple[RunSetup, list[str]]:
@@ -210,9 +218,9 @@ def common_setup(setups: Mapping[str, RunSetup]) -> tuple[RunSetup, list[str]]:
         distinct = {repr(value): run for run, value in reversed(values.items())}
         if len(distinct) == 1:
             kept[name] = next(iter(values.values()))
-        elif name != "packets":  # the link tells it
-            told = ", ".join(f"{v} ({run})" for v, run in reversed(distinct.items()))
-            differences.append(f"{name}: {told}")
+        elif name != "packets":  # the link gives it
+            text = ", ".join(f"{v} ({run})" for v, run in reversed(distinct.items()))
+            differences.append(f"{name}: {text}")
     return RunSetup(**kept), differences
 
 

@@ -80,7 +80,7 @@ class SweptRun:
 
 
 def spread(values: Sequence[float | None]) -> Figures | None:
-    """Return the median of repeats and their range; None where none tells a value.
+    """Return the median of repeats and their range; None where none has a value.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def rows_of(
 ) -> list[Figures]:
     """Return the rows of a sweep's table, in the order of the combinations.
 
-    A row is of a combination and a protocol; of one that no run tells anything of it
+    A row is of a combination and a protocol; of a combination without figures it
     has neither protocol nor figures. Runs that did not end well are in no figure, but
     for an interrupted one where there is no other.
     """
@@ -111,16 +111,16 @@ def rows_of(
     for combination in combinations:
         own = [run for run in runs if run.combination == combination]
         ended = [run for run in own if run.state == _ENDED]
-        told = ended or [run for run in own if run.state == "interrupted"]
+        counted = ended or [run for run in own if run.state == "interrupted"]
         states = {
             "combination": dict(combination),
             "runs": len(own),
             "runs_done": len(ended),
             "failures": [run.failure for run in own if run.failure],
         }
-        names = dict.fromkeys(name for run in told for name in run.figures)
+        names = dict.fromkeys(name for run in counted for name in run.figures)
         for name in names or [""]:
-            figures = [run.figures[name] for run in told if name in run.figures]
+            figures = [run.figures[name] for run in counted if name in run.figures]
             found.append({**states, "of": name, **_row(figures)})
     return found
 
@@ -163,9 +163,9 @@ def _latencies(figures: Sequence[Figures]) -> Figures:
 
 
 def _medians(figures: Sequence[Figures], key: str) -> dict[str, float]:
-    told = [one.get(key, {}) for one in figures]
-    names = dict.fromkeys(name for one in told for name in one)
-    return {name: median(one.get(name, 0.0) for one in told) for name in names}
+    known = [one.get(key, {}) for one in figures]
+    names = dict.fromkeys(name for one in known for name in one)
+    return {name: median(one.get(name, 0.0) for one in known) for name in names}
 
 
 def find_knees(
@@ -184,7 +184,7 @@ def find_knees(
       before it lost, more than 0.1% and 10 or more;
     - ``plateau``: from here on each repeat's p99 is above twice any of the plateau's,
       which are the first values, two or more whose medians are within a factor of
-      1.5. With too few messages for a p99 it is the largest percentile that all tell.
+      1.5. With too few messages for a p99 it is the largest percentile that all have.
 
     Parameters
     ----------
@@ -227,15 +227,15 @@ def _series(rows: Sequence[Figures], option: str) -> Iterator[list[int]]:
 
 
 def _common_tail(rows: Sequence[Figures]) -> str:
-    """Return the largest percentile that all rows tell; empty where there is none."""
-    told = (p for p in TAILS if all(row[f"rtt_{p}_ns"] for row in rows))
-    return next(told, "")
+    """Return the largest percentile that all rows have; empty where there is none."""
+    common = (p for p in TAILS if all(row[f"rtt_{p}_ns"] for row in rows))
+    return next(common, "")
 
 
 def _strain(row: Figures, tail: str) -> list[float]:
-    """Return what tells the quiet end of a series, the first where it differs."""
+    """Return keys that order a series' ends, the quiet one first."""
     keys = (f"rtt_{tail}_ns", "loss_ratio", "utilisation")
-    return [told["median"] if (told := row.get(key)) else 0.0 for key in keys]
+    return [repeats["median"] if (repeats := row.get(key)) else 0.0 for key in keys]
 
 
 def _knee(rows: Sequence[Figures], tail: str) -> Figures | None:

@@ -118,13 +118,13 @@ def _of_stages(pair: Pair | None) -> Figures:
 def _loaded(summary: Mapping[str, Any]) -> dict[str, Figures]:
     """Return the round trips beside the flows of a load; those above are without."""
     found = {}
-    for protocol, told in (summary.get("load") or {}).get("protocols", {}).items():
-        if loaded := told["loaded"]:
+    for protocol, phases in (summary.get("load") or {}).get("protocols", {}).items():
+        if loaded := phases["loaded"]:
             found[f"{protocol} loaded"] = _figures(
                 lost=loaded["lost"],
                 loss_ratio=loaded["lost"] / loaded["sent"] if loaded["sent"] else None,
                 rtt=_percentiles(loaded["rtt"]),
-                **_of_means(_loaded_means(told["stages"])),
+                **_of_means(_loaded_means(phases["stages"])),
             )
     return found
 
@@ -198,11 +198,11 @@ def _of_mesh(summary: Mapping[str, Any]) -> Iterator[tuple[str, Figures]]:
 
 def _means_of(ways: Mapping[str, Any]) -> dict[str, float]:
     """Return the mean of each stage of messages and echoes together, where known."""
-    told = [ways[kind] for kind in ("request", "reply") if kind in ways]
+    known = [ways[kind] for kind in ("request", "reply") if kind in ways]
     return {
-        stage: sum(way[f"{stage}_ns"] or 0.0 for way in told)
+        stage: sum(way[f"{stage}_ns"] or 0.0 for way in known)
         for stage in STAGES
-        if any(way[f"{stage}_ns"] is not None for way in told)
+        if any(way[f"{stage}_ns"] is not None for way in known)
     }
 
 

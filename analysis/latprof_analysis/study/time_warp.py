@@ -146,8 +146,8 @@ def unknown_latencies(
             continue
         ends = _ENDS.get(name, ("send", "read"))
         lacking = [stamp for stamp in ends if not stamped[stamp]]
-        told = [f"no stamp {stamp}: {_LACKS[stamp]}" for stamp in lacking]
-        found[name] = "; ".join(told) or f"no message has both {' and '.join(ends)}"
+        reasons = [f"no stamp {stamp}: {_LACKS[stamp]}" for stamp in lacking]
+        found[name] = "; ".join(reasons) or f"no message has both {' and '.join(ends)}"
     return found
 
 

@@ -314,11 +314,11 @@ def _stage_order(name: str) -> tuple[int, str]:
     return order.index(name.rsplit("+", maxsplit=1)[-1]), name
 
 
-# What is neither request nor reply of a load generator: told apart by its ends.
+# What is neither request nor reply of a load generator: grouped by its ends.
 MESSAGE = "message"
 # Ours are six; a file with more than this is none of messages.
 MOST_KINDS = 64
-# Of these the hosts' time is told apart: nothing of a datagram crosses meanwhile.
+# Of these the hosts' time is kept apart: nothing of a datagram crosses meanwhile.
 DATAGRAM_TURNS = ("udp request", "udp reply")
 _CODES = 1 << len(STAMPS)  # of what stamps a message may lack
 
@@ -349,7 +349,7 @@ class MessageTotals:
     Parameters
     ----------
     most : int
-        Sizes (hops, packets) that are told apart, as in `Grouped`; with 0 none are.
+        Sizes (hops, packets) with a group each, as in `Grouped`; with 0 none has.
 
     Attributes
     ----------
@@ -563,12 +563,12 @@ class MessageTotals:
         stamp, `unknown` why a latency is of none.
         """
         kinds = self._all_legs()
-        told = {kind: _latencies_dict(legs) for kind, legs in kinds.items()}
+        latencies = {kind: _latencies_dict(legs) for kind, legs in kinds.items()}
         unknown = {
             kind: unknown_latencies(
                 legs.messages,
                 legs.stamped,
-                [name for name, figures in told[kind].items() if figures["n"]],
+                [name for name, figures in latencies[kind].items() if figures["n"]],
             )
             for kind, legs in kinds.items()
         }
@@ -577,7 +577,7 @@ class MessageTotals:
         return {
             "meaning": MEANING,
             "stamps": TAKEN,
-            "kinds": told,
+            "kinds": latencies,
             "stamped": {
                 kind: {"messages": legs.messages, **legs.stamped}
                 for kind, legs in kinds.items()
@@ -696,7 +696,7 @@ class TripTotals:
     Parameters
     ----------
     most : int
-        Sizes that are told apart, as in `Grouped`.
+        Sizes with a group each, as in `Grouped`.
 
     Attributes
     ----------
