@@ -2,14 +2,14 @@
  * accept.bpf.c - when a server accepted a connection that had brought bytes
  * before: they were readable, and there was nobody who could read them.
  *
- *   cgroup/getpeername4, 6:  accept() tells the peer's address  ->  the time,
+ *   cgroup/getpeername4, 6:  accept() gives the peer's address  ->  the time,
  *                            among the flows
  *
  * No tracepoint is at accept(), and those of system calls slow all of them.
  * This hook costs nobody who does not ask for an address. Does not see an
  * accept() that asks for none, one of another thread than the caller's
- * (io_uring's workers), nor of a 32-bit program; that bytes were there before
- * it, their record tells all the same (RECORD_NOT_ACCEPTED).
+ * (io_uring's workers), nor of a 32-bit program; the record of bytes that were
+ * there before it is marked all the same (RECORD_NOT_ACCEPTED).
  */
 #include "stream.bpf.h"
 #include <asm/unistd.h>
@@ -33,7 +33,7 @@ static __always_inline bool is_in_accept(void)
 	}
 }
 
-static __always_inline int accept_tell(struct bpf_sock_addr *ctx)
+static __always_inline int accept_announce(struct bpf_sock_addr *ctx)
 {
 	struct bpf_sock *sk = ctx->sk;
 	struct flow *record;
@@ -58,11 +58,11 @@ static __always_inline int accept_tell(struct bpf_sock_addr *ctx)
 SEC("?cgroup/getpeername4")
 int on_accept4(struct bpf_sock_addr *ctx)
 {
-	return accept_tell(ctx);
+	return accept_announce(ctx);
 }
 
 SEC("?cgroup/getpeername6")
 int on_accept6(struct bpf_sock_addr *ctx)
 {
-	return accept_tell(ctx);
+	return accept_announce(ctx);
 }

@@ -137,7 +137,7 @@ static __always_inline void front_at(__u64 data, struct packet_front *ret)
 	}
 }
 
-/* Addresses, ports, identification: a hash of what tells packets apart. */
+/* Addresses, ports, identification: a hash of what distinguishes packets. */
 static __always_inline __u64 front_mark(const struct packet_front *front)
 {
 	return (front->word[0] * 0x9e3779b97f4a7c15ULL ^ front->word[1]) *
@@ -228,7 +228,7 @@ static __always_inline bool is_tcp(const struct packet_front *front,
 
 	if ((first & 0xf0) == 0x40) {
 		*header = (first & 15) * 4;
-		*total = bpf_ntohs(first >> 16); /* 0: too long to tell */
+		*total = bpf_ntohs(first >> 16); /* 0: too long for the field */
 		return (second >> 8 & 0xff) == IPPROTO_TCP;
 	}
 	*header = 40;
@@ -262,7 +262,7 @@ static __always_inline void segment_note(__u64 data, __u32 header, __u32 total,
 }
 
 /* A driver hands over many at once: which of them a socket got is asked for
- * where the socket's queue does not tell. */
+ * where the socket's queue does not show it. */
 static __always_inline void entered_note(__u64 skb)
 {
 	__u32 zero = 0;

@@ -1,6 +1,6 @@
 /*
  * call.bpf.h - the system call that a task is in, and those of its arguments
- * that tell what it waits for.
+ * that show what it waits for.
  *
  * Does not see what they point to.
  */

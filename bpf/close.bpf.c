@@ -4,7 +4,7 @@
  *   inet_sock_set_state:
  *     closing:     a last send call that gave less than it wanted is cut
  *     closed:      what was never handed to a device is written
- *     either end's: told, since a request then has no answer any more
+ *     either end's: announced, since a request then has no answer any more
  *     connecting:  the state of the connection before is forgotten, since a
  *                  socket may be used again (connect to AF_UNSPEC)
  *     established: its peer on this host may be watched, too (peer.bpf.h);
@@ -100,12 +100,12 @@ static __always_inline bool is_closed(const struct sock *sk, int before,
 }
 
 /* What went with the SYN has both first sequence numbers now. */
-static __noinline void fastopen_tell(struct sock *sk)
+static __noinline void fastopen_announce(struct sock *sk)
 {
 	struct stream *s = stream_known(sk);
 
 	if (s && s->flow_out && !sender_begun(s))
-		sender_tell(sk, s);
+		stream_announce_sender(sk, s);
 }
 
 static __noinline void counting_end(struct sock *sk, int state)
@@ -121,7 +121,7 @@ static __noinline void counting_end(struct sock *sk, int state)
 				 bpf_ktime_get_ns());
 		reply_was_one(&s->exchange, &s->held);
 		if (exchange_end(&s->exchange, false, NULL))
-			client_turn_tell(sk, s);
+			client_turn_write(sk, s);
 		exchange_hold(&s->exchange, &s->held, 0);
 	}
 	if (state == TCP_CLOSE)
@@ -152,7 +152,8 @@ static __always_inline __u32 ending_of(const struct sock *sk, int before,
 }
 
 /* Nothing more is said of an end that has closed, or was lost. */
-static __noinline void ending_tell(struct stream *s, __u32 ending, int error)
+static __noinline void ending_announce(struct stream *s, __u32 ending,
+				       int error)
 {
 	struct flow *record;
 
@@ -187,12 +188,12 @@ int BPF_PROG(on_state, const struct sock *const_sk, int before, int state)
 	if (histograms && is_closed(sk, before, state))
 		counting_end(sk, state);
 	if (!histograms && ending_of(sk, before, state))
-		ending_tell(stream_known(sk), ending_of(sk, before, state),
-			    sk->sk_err);
+		ending_announce(stream_known(sk), ending_of(sk, before, state),
+				sk->sk_err);
 	if (histograms && state == TCP_ESTABLISHED)
 		handshake_note(sk);
 	if (before == TCP_SYN_SENT && state == TCP_ESTABLISHED && !histograms)
-		fastopen_tell(sk);
+		fastopen_announce(sk);
 	if (state == TCP_SYN_SENT) {
 		struct stream *s = stream_of(sk);
 
@@ -215,7 +216,7 @@ static __noinline void last_exchange_end(struct sock *sk)
 		return;
 	exchange_hold(&s->exchange, &s->held, 0);
 	if (exchange_end(&s->exchange, unread_bytes(sk, tp), NULL))
-		client_turn_tell(sk, s);
+		client_turn_write(sk, s);
 }
 
 SEC("?tp_btf/tcp_destroy_sock")
@@ -250,10 +251,10 @@ SEC("?iter/bpf_sk_storage_map")
 int on_listener(struct bpf_iter__bpf_sk_storage_map *ctx)
 {
 	struct sock *sk = ctx->sk;
-	__u32 *told = ctx->value;
+	__u32 *counted = ctx->value;
 
-	if (sk && told)
-		listener_count(sk, told);
+	if (sk && counted)
+		listener_count(sk, counted);
 	return 0;
 }
 
@@ -323,8 +324,8 @@ static __noinline void datagrams_end(const struct datagram_socket *s)
 static __always_inline void half_release(struct bpf_sock *sk)
 {
 	if (sk->state == TCP_FIN_WAIT1 || sk->state == TCP_FIN_WAIT2)
-		ending_tell(bpf_sk_storage_get(&streams, sk, 0, 0),
-			    ENDING_CLOSED, 0);
+		ending_announce(bpf_sk_storage_get(&streams, sk, 0, 0),
+				ENDING_CLOSED, 0);
 }
 
 SEC("?cgroup/sock_release")

@@ -3,11 +3,11 @@
  * datagram. While it waits for its driver it is keyed by its packet's address,
  * since nothing replaces the packet then; while it waits for its reader by its
  * number in the socket's queue, since that is a FIFO and no hook of the read
- * tells the packet.
+ * has the packet.
  *
  * Nothing on the wire numbers a datagram, so the two halves are joined by flow
  * and a fingerprint of what a translator (NAT) leaves as it is: length, first
- * payload bytes, identification. Does not tell apart two datagrams of one flow
+ * payload bytes, identification. Does not distinguish two datagrams of one flow
  * with the same length, the same first 32 bytes and, on IPv4, the same
  * identification; the agent takes those in order.
  */
@@ -25,7 +25,7 @@
 #define FRAGMENT_OFFSET 0x1fff
 #define EEXIST 17
 #define WAITING 2 /* a power of two */
-/* In the entry of a datagram that was read before it was told to be ready:
+/* In the entry of a datagram that was read before its readiness was reported:
  * `second_ns` is when. Apart from enum record_flag. */
 #define DATAGRAM_READ 0x8000
 
@@ -83,7 +83,7 @@ struct datagram_socket {
 	__u8 stacked; /* ... and whether there are others below */
 	__u8 queue_seen; /* what is queued, on_queue has seen */
 	__u16 window; /* of time, that it is followed in, the low bits */
-	__u32 lower_told; /* those that were announced, as bits */
+	__u32 lower_announced; /* those that were announced, as bits */
 	__u32 tail; /* receiving: datagrams that were queued ... */
 	__u32 head; /* ... and read */
 	struct reader reader;

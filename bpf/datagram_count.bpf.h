@@ -56,7 +56,7 @@ datagram_turn(const struct datagram_socket *s, __u64 flow)
 }
 
 /* Who claims a turn that is asked for, or answered, counts it: a send and a
- * read that is told late may meet on two CPUs. */
+ * read that is reported late may meet on two CPUs. */
 static __always_inline void datagram_spoke(struct exchange *x, __u64 now,
 					   bool same)
 {
@@ -113,7 +113,7 @@ static __always_inline void datagram_turn_send(const struct datagram_socket *s,
 }
 
 /* `answer`: number of the flow that this socket answers in. A datagram may be
- * read before its readiness is told, on another CPU: what this end has said
+ * read before its readiness is reported, on another CPU: what this end has said
  * since was said to it. */
 static __always_inline void datagram_turn_read(const struct datagram_socket *s,
 					       __u64 answer, __u64 now,

@@ -144,7 +144,7 @@ static __always_inline bool datagram_none(const struct sock *sk)
 	return s && (__s32)(s->tail - datagrams_waiting(sk) - s->head) <= 0;
 }
 
-/* Flow, fingerprint and what else the packet itself tells. */
+/* Flow, fingerprint and what else the packet itself has. */
 static __noinline void datagram_describe(struct sock *sk,
 					 struct datagram_socket *s,
 					 const struct sk_buff *skb,
@@ -226,7 +226,7 @@ static __always_inline void room_leave(struct datagram *room, __u64 number)
 	__sync_lock_test_and_set(&room->at.number, number);
 }
 
-/* It was read before it was told to be ready. */
+/* It was read before its readiness was reported. */
 static __always_inline void datagram_met(struct datagram_socket *s,
 					 struct datagram *d,
 					 const struct datagram *read)
@@ -435,12 +435,12 @@ static __noinline void datagram_read_early(struct datagram_socket *s,
 
 	if (!d || d->flags & DATAGRAM_READ) {
 		note->flags = DATAGRAM_READ | RECORD_NO_WAKEUP;
-		count(unmatched_datagram_reads); /* until it is told to be */
+		count(unmatched_datagram_reads); /* until it is reported */
 		__sync_fetch_and_add(&s->early_reads, 1);
 		if (datagram_enter(note)) {
 			if (!room_claim(room, note->at.number))
 				return;
-			d = room; /* it was told to be ready meanwhile */
+			d = room; /* it was reported meanwhile */
 		} else {
 			d = bpf_map_lookup_elem(&datagrams, &note->at);
 			if (!d || d->flags & DATAGRAM_READ)
@@ -481,7 +481,7 @@ static __always_inline int datagram_read(struct sock *sk)
 	note.pid = task->tgid;
 	note.at.number = datagram_read_number(s, sk);
 	run_delay = reader_now(task, note.second_ns);
-	/* else by the packet, which tells who asks where the socket does not */
+	/* else by the packet, which has the client where the socket has not */
 	if (histograms && !s->grouped && options.by & BY_COMM)
 		datagram_reader_group(sk, s);
 	reader_came(&s->reader, &s->reader_pid, task, sk->__sk_common.skc_num,

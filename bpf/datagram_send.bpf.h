@@ -77,7 +77,7 @@ static __noinline void datagram_path(struct datagram_socket *s, __u64 flow,
 {
 	if (histograms || device_announce(flow, dev, 0)) {
 		s->device = dev->ifindex;
-		s->lower_told = 0;
+		s->lower_announced = 0;
 	}
 	s->stacked = is_stacked(dev);
 }
@@ -200,9 +200,9 @@ static __noinline void datagram_left_below(struct datagram_socket *s,
 
 	if (histograms)
 		return;
-	if (!(s->lower_told & device_bit(dev)) &&
+	if (!(s->lower_announced & device_bit(dev)) &&
 	    device_announce(s->left.flow, dev, 1))
-		s->lower_told |= device_bit(dev);
+		s->lower_announced |= device_bit(dev);
 	lower_half(s->left.flow, s->left.key, 0, s->left.number, device);
 }
 
@@ -263,7 +263,7 @@ static __always_inline void datagram_note_left(struct datagram_socket *s,
 }
 
 /* Fragments but the last come through here too and find no entry, so a miss
- * cannot be told from an evicted entry: the agent counts receives without a
+ * looks like an evicted entry: the agent counts receives without a
  * sender's half instead. */
 static __noinline void datagram_leave(struct datagram_socket *s,
 				      const struct sk_buff *skb, __u64 xmit_ns)

@@ -27,7 +27,7 @@ static __always_inline const struct Qdisc *queue_of(const struct sk_buff *skb)
 static __always_inline bool has_queue(const struct sk_buff *skb)
 {
 	if (!bpf_rdonly_cast)
-		return true; /* not to be told cheaply */
+		return true; /* not known without a copy */
 	return queue_of(skb)->enqueue;
 }
 

@@ -8,13 +8,13 @@
  *
  * Many packets are freed that way and are no loss (a probe to a closed port, a
  * duplicate, what a filter refused): all of a watched flow are counted with the
- * kernel's reason, and user space tells by its name. One packet is counted
+ * kernel's reason, which user space judges by its name. One packet is counted
  * once, at the end where it was lost: the receiver's where that is watched.
  *
  * Does not see what the kernel frees as consumed, though nobody got it: a SYN
  * that found its listener's queue full (listener.bpf.h counts these), and what
- * an XDP program drops. Of fragments it tells the flow of the first only, once
- * they have left their socket.
+ * an XDP program drops. Of fragments only the first has a flow, once they have
+ * left their socket.
  */
 #include "freed.bpf.h"
 #include "loss.bpf.h"
@@ -28,7 +28,7 @@ static __always_inline __u8 place_at(const struct sock *sk,
 {
 	const struct inet_sock *inet = (const struct inet_sock *)sk;
 
-	return f->told &&
+	return f->ports_known &&
 			       f->tuple.destination_port ==
 				       BPF_CORE_READ(inet, inet_sport) &&
 			       f->tuple.source_port ==
@@ -44,7 +44,7 @@ static __always_inline bool at_socket(struct sock *sk, struct freed *f,
 
 	if (!is_full_socket(sk) || !is_watched(sk))
 		return false;
-	if (!f->told)
+	if (!f->ports_known)
 		tuple_of_socket(sk, &tuple);
 	else if (place == DROP_AT_RECEIVER)
 		tuple_reverse(&tuple);
@@ -65,7 +65,7 @@ __noinline int at_end(struct freed *f, struct drop *ret)
 {
 	const struct watched_end *end;
 
-	if (!f || !ret || !f->told)
+	if (!f || !ret || !f->ports_known)
 		return false;
 	tuple_reverse(&f->tuple);
 	end = end_of(&f->tuple, f->netns);
@@ -88,7 +88,7 @@ static __noinline __u32 sender_of(const struct freed *f)
 {
 	const struct watched_end *end = NULL;
 
-	if (f->told)
+	if (f->ports_known)
 		end = end_of(&f->tuple, f->netns);
 	return end ? end->group : GROUP_UNDECIDED;
 }
@@ -202,7 +202,7 @@ int BPF_PROG(on_freed_for, const struct sk_buff *skb, void *location,
 	return packet_freed(skb, (__u64)location, reason, receiver);
 }
 
-/* Kernels that do not tell the socket. */
+/* Kernels that do not pass the socket. */
 SEC("?tp_btf/kfree_skb")
 int BPF_PROG(on_freed, const struct sk_buff *skb, void *location, int reason)
 {

@@ -225,7 +225,7 @@ static __noinline void handshake_end(struct exchange *x, __u64 until)
 	x->state |= HANDSHAKE_ENDED;
 }
 
-/* The client says something of a handshake, as its head tells. */
+/* The client sends a part of a handshake, as its head shows. */
 static __noinline void client_says(struct exchange *x, __u16 head, __u64 bytes,
 				   __u64 now, struct handshake *h)
 {

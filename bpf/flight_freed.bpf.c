@@ -6,8 +6,8 @@
  *               function, its device: a record
  *
  * Of all connections, as most such segments have no socket: the agent finds by
- * ports and sequence numbers those few that a slow message was in. Only bytes
- * are told of, not SYNs and bare ACKs.
+ * ports and sequence numbers those few that a slow message was in. Only
+ * segments with bytes have records, not SYNs and bare ACKs.
  *
  * Does not see what the kernel frees as consumed (XDP), nor what is lost
  * outside this kernel.
@@ -29,7 +29,7 @@ int BPF_PROG(on_flight_freed, const struct sk_buff *skb, void *location,
 	if (!is_ip(skb))
 		return 0;
 	headers_read(skb, &f);
-	if (!f.told || f.tuple.protocol != IPPROTO_TCP || !f.bytes)
+	if (!f.ports_known || f.tuple.protocol != IPPROTO_TCP || !f.bytes)
 		return 0;
 	record = RESERVE(freed_segments);
 	if (!record)

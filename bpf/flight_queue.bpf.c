@@ -11,7 +11,7 @@
  * that of the packets.
  *
  * Does not see packets that were dropped at the entry, nor what a queue that
- * counts by CPU holds (pfifo_fast). The packet's own headers tell its ends: of
+ * counts by CPU holds (pfifo_fast). A packet's ends are in its own headers: of
  * what is encrypted or in a tunnel those outside. While no watched socket uses
  * a queue only the second hook is attached: such packets have no ends and no
  * size.
@@ -36,9 +36,9 @@ static __always_inline void kind_of(const struct Qdisc *queue, __u8 ret[16])
 }
 
 /* A token bucket has a queue within, by default a FIFO. */
-static __noinline void queue_tell(const struct Qdisc *queue,
-				  const struct net_device *dev,
-				  struct device_queue *ret)
+static __noinline void queue_describe(const struct Qdisc *queue,
+				      const struct net_device *dev,
+				      struct device_queue *ret)
 {
 	const struct Qdisc *within = NULL;
 	const void *private;
@@ -72,10 +72,10 @@ static __always_inline bool queue_is_known(const struct device_queue *known,
 static __noinline void queue_announce(__u32 id, const struct Qdisc *queue,
 				      const struct net_device *dev)
 {
-	struct device_queue told = {};
+	struct device_queue record = {};
 
-	queue_tell(queue, dev, &told);
-	bpf_map_update_elem(&device_queues, &id, &told, BPF_ANY);
+	queue_describe(queue, dev, &record);
+	bpf_map_update_elem(&device_queues, &id, &record, BPF_ANY);
 }
 
 SEC("?tp_btf/qdisc_enqueue")

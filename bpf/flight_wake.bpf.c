@@ -11,7 +11,7 @@
  * a switch pays nothing.
  *
  * Does not see for whom an interrupt wakes (timers, devices, packets); nor any
- * wake before a watched reader has told how far the scheduler's clock is from
+ * wake before a watched reader has shown how far the scheduler's clock is from
  * ours (see reader.bpf.h).
  */
 #include "call.bpf.h"
@@ -22,7 +22,7 @@
 #include "sleeper.bpf.h"
 #include <bpf/bpf_tracing.h>
 
-#define STACK_BYTES 16384 /* THREAD_SIZE; where it is more, fewer are told */
+#define STACK_BYTES 16384 /* THREAD_SIZE; where it is more, fewer are seen */
 
 FLIGHT(wakes, wake);
 
@@ -56,7 +56,7 @@ static __always_inline bool slept_long(const struct task_struct *task,
 		       task->sched_info.last_arrival) >= slept_ns;
 }
 
-static __always_inline void waker_tell(struct wake *w, __u64 here)
+static __always_inline void waker_describe(struct wake *w, __u64 here)
 {
 	struct task_struct *waker = bpf_get_current_task_btf();
 	struct call call;
@@ -91,13 +91,13 @@ int BPF_PROG(on_flight_wake, struct task_struct *sleeper)
 	w = flight_next(&wakes);
 	if (!w)
 		return 0;
-	waker_tell(w, number_of(ctx, &w->t_ns));
+	waker_describe(w, number_of(ctx, &w->t_ns));
 	w->t_ns = now;
 	w->thread = sleeper->pid;
 	w->pid = sleeper->tgid;
 	w->sleeper_flags = is_throttled(sleeper) ? TASK_THROTTLED : 0;
 	w->image = BPF_CORE_READ(sleeper, mm, start_stack) >> 4;
-	sleeper_tell(sleeper, w);
+	sleeper_describe(sleeper, w);
 	w->kernel_frames = frames_of(
 		bpf_get_task_stack(sleeper, w->kernel, sizeof(w->kernel), 0));
 	SUBMIT(w);

@@ -7,8 +7,9 @@
  * for UDP it is the sender's network namespace, since containers may have the
  * addresses of others. A packet that arrives still knows the socket that sent
  * it; where it does not, the agent looks for the only sender with such
- * addresses. A translator on the way (NAT) makes two flows of one; it leaves
- * TCP's sequence numbers as they are, so the agent tells by both first ones.
+ * addresses. A translator on the way (NAT) makes two flows of one. It leaves
+ * TCP's sequence numbers as they are: the agent joins the two by the first ones
+ * of both directions.
  * What the number stands for is sent once by each end.
  */
 #ifndef LATPROF_FLOW_H
@@ -125,16 +126,16 @@ static __always_inline bool flow_announce(__u64 flow,
 	return true;
 }
 
-/* Told last, by number: a server takes thousands of connections a second, and
- * each begins with its process. */
-#define TOLD_TASKS 1024 /* a power of two */
+/* Announced last, by number: a server takes thousands of connections a second,
+ * and each begins with its process. */
+#define KNOWN_TASKS 1024 /* a power of two */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, TOLD_TASKS);
+	__uint(max_entries, KNOWN_TASKS);
 	__type(key, __u32);
 	__type(value, struct task);
-} told_tasks SEC(".maps");
+} known_tasks SEC(".maps");
 
 static __always_inline bool is_same_task(const struct task *a,
 					 const struct task *b)
@@ -143,7 +144,7 @@ static __always_inline bool is_same_task(const struct task *a,
 	       a->comm[1] == b->comm[1];
 }
 
-static __always_inline bool task_tell(const struct task *now)
+static __always_inline bool task_write(const struct task *now)
 {
 	struct task *record = RESERVE(tasks);
 
@@ -166,15 +167,15 @@ static __always_inline void process_name(__u64 ret[2])
 
 static __always_inline bool task_announce_named(const struct task *now)
 {
-	__u32 at = now->pid & (TOLD_TASKS - 1);
-	struct task *told = bpf_map_lookup_elem(&told_tasks, &at);
+	__u32 at = now->pid & (KNOWN_TASKS - 1);
+	struct task *last = bpf_map_lookup_elem(&known_tasks, &at);
 
-	if (told && is_same_task(told, now))
+	if (last && is_same_task(last, now))
 		return true;
-	if (!task_tell(now))
+	if (!task_write(now))
 		return false;
-	if (told)
-		*told = *now;
+	if (last)
+		*last = *now;
 	return true;
 }
 

@@ -14,7 +14,7 @@ struct freed {
 	__u32 bytes; /* of payload, all segments together */
 	__u32 sequence; /* of TCP's first byte */
 	bool empty;
-	bool told; /* its addresses and ports are known */
+	bool ports_known; /* its addresses and ports are known */
 };
 
 struct ip_front {
@@ -51,7 +51,7 @@ static __always_inline void transport_read(unsigned char *transport,
 	ret->tuple.source_port = header.source;
 	ret->tuple.destination_port = header.destination;
 	ret->sequence = bpf_ntohl(header.sequence);
-	ret->told = true;
+	ret->ports_known = true;
 	if (ret->tuple.protocol == IPPROTO_TCP)
 		length = (header.offset >> 4) * 4;
 	ret->bytes = behind_ip > length ? behind_ip - length : 0;

@@ -27,7 +27,7 @@ struct {
 	__type(value, __u64);
 } long_half_ns SEC(".maps"); /* of halves, and of turns */
 
-__u64 long_halves; /* of many at once not each counts: that it moves tells */
+__u64 long_halves; /* of many at once not each counts: a change is enough */
 
 /* Before the record is there: who sees it knows that it may be long. */
 static __always_inline bool long_notice(__u32 of, __u64 begin, __u64 end)

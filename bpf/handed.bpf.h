@@ -70,7 +70,7 @@ static __noinline void packet_ends(const struct sk_buff *skb,
 	ret->destination_port = bpf_ntohs(ports >> 16);
 }
 
-/* Of the file that a program has of it: by it /proc tells whose it is. */
+/* Of the file that a program has of it: /proc has its owner by it. */
 static __always_inline __u32 socket_inode(const struct sock *sk)
 {
 	const struct socket_alloc *whole = (const void *)sk->sk_socket;

@@ -162,8 +162,8 @@ static __noinline struct held *held_of(struct sock *sk)
 	return held;
 }
 
-/* Since when nothing is told of the oldest bytes that wait; 0: none do. The
- * timer of pacing tells until when it was that. */
+/* Since when the oldest bytes that wait have no cause; 0: none wait. The timer
+ * of pacing has until when pacing was the cause. */
 static __noinline __u64 span_begin(struct sock *sk, struct stream *s,
 				   const struct tcp_sock *tp, struct held *held,
 				   __u64 now)
@@ -260,7 +260,7 @@ static __always_inline void held_after_send(struct sock *sk,
 }
 
 /* A packet leaves its queue: where the socket waits for that, nothing else
- * will tell. */
+ * shows it. */
 static __always_inline void held_at_xmit(struct sock *sk, struct stream *s)
 {
 	const struct tcp_sock *tp = tcp_of(sk);

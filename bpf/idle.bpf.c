@@ -5,7 +5,7 @@
  *   iter/bpf_sk_storage_map:  the turns of TCP sockets
  *   iter/bpf_map_elem:        those of datagrams
  *
- * A reply that goes on after so long a pause is told without what follows it.
+ * A reply that goes on after so long a pause is counted up to the pause.
  * Of clients that wait for an answer when they are passed each is written. One
  * that never had any, and whose words were read, may say them to nobody: it is
  * none.
@@ -16,8 +16,8 @@
 /* The agent reads the layout from its type. */
 const struct waiting_request *waiting_layout __attribute__((unused));
 
-static __always_inline void waiting_tell(struct bpf_iter_meta *meta,
-					 const struct exchange *x)
+static __always_inline void waiting_write(struct bpf_iter_meta *meta,
+					  const struct exchange *x)
 {
 	struct waiting_request waiting = { x->begin_ns, x->group, 0 };
 
@@ -62,7 +62,7 @@ int on_stream_idle(struct bpf_iter__bpf_sk_storage_map *ctx)
 	barrier_var(sk); /* not read again, and so not checked (6.1) */
 	tp = sk ? tcp_of(sk) : NULL;
 	if (s->flow_in || (tp && !all_is_heard(s, tp)))
-		waiting_tell(ctx->meta, &s->exchange);
+		waiting_write(ctx->meta, &s->exchange);
 	return 0;
 }
 
@@ -75,6 +75,6 @@ int on_datagram_idle(struct bpf_iter__bpf_map_elem *ctx)
 		return 0;
 	exchange_flush(x, bpf_ktime_get_ns());
 	if (x->state & WAS_ANSWERED)
-		waiting_tell(ctx->meta, x);
+		waiting_write(ctx->meta, x);
 	return 0;
 }

@@ -15,40 +15,40 @@ struct {
 	__type(value, __u32); /* of its drops that are counted */
 } listeners SEC(".maps");
 
-static __always_inline void listener_count(struct sock *sk, __u32 *told)
+static __always_inline void listener_count(struct sock *sk, __u32 *counted)
 {
-	__u32 n = sk->sk_drops.counter - *told;
+	__u32 n = sk->sk_drops.counter - *counted;
 	struct drop drop = { .place = DROP_REFUSED, .protocol = IPPROTO_TCP };
 	struct dropped dropped = { .packets = n, .buffers = n };
 
 	if (!n)
 		return;
-	*told += n;
+	*counted += n;
 	drop.group = group_of_stream(sk);
 	drop_count(&drop, &dropped);
 }
 
 static __noinline void listener_begin(struct sock *sk)
 {
-	__u32 *told;
+	__u32 *counted;
 
 	stream_note(sk);
-	told = bpf_sk_storage_get(&listeners, sk, 0, 0);
-	if (told)
+	counted = bpf_sk_storage_get(&listeners, sk, 0, 0);
+	if (counted)
 		return;
-	told = storage_made(&listeners, sk);
-	if (told)
-		*told = sk->sk_drops.counter;
+	counted = storage_made(&listeners, sk);
+	if (counted)
+		*counted = sk->sk_drops.counter;
 	else
 		count(failed_storage);
 }
 
 static __noinline void listener_end(struct sock *sk)
 {
-	__u32 *told = bpf_sk_storage_get(&listeners, sk, 0, 0);
+	__u32 *counted = bpf_sk_storage_get(&listeners, sk, 0, 0);
 
-	if (told)
-		listener_count(sk, told);
+	if (counted)
+		listener_count(sk, counted);
 }
 
 #endif

@@ -49,7 +49,7 @@ static __noinline int resent_count(struct sock *sk, const struct sk_buff *skb)
 {
 	const struct tcp_skb_cb *cb = (const void *)skb->cb;
 	struct tcp_sock *tp = tcp_of(sk);
-	__u32 group, n, *told;
+	__u32 group, n, *counted;
 
 	if (!tp || !is_watched(sk))
 		return 0;
@@ -59,13 +59,13 @@ static __noinline int resent_count(struct sock *sk, const struct sk_buff *skb)
 	if (sk->__sk_common.skc_state != TCP_SYN_SENT &&
 	    !BPF_CORE_READ_BITFIELD_PROBED(tp, rx_opt.sack_ok))
 		segments_add(group, unproven, n ?: 1);
-	told = bpf_sk_storage_get(&spurious_told, sk, 0, 0);
-	if (told)
+	counted = bpf_sk_storage_get(&spurious_known, sk, 0, 0);
+	if (counted)
 		return 0;
-	told = bpf_sk_storage_get(&spurious_told, sk, 0,
-				  BPF_SK_STORAGE_GET_F_CREATE);
-	if (told)
-		*told = tp->dsack_dups;
+	counted = bpf_sk_storage_get(&spurious_known, sk, 0,
+				     BPF_SK_STORAGE_GET_F_CREATE);
+	if (counted)
+		*counted = tp->dsack_dups;
 	else
 		count(failed_storage);
 	return 0;
@@ -99,7 +99,7 @@ static __always_inline int segment_resent(struct sock *sk,
 	return 0;
 }
 
-/* Newer kernels tell of attempts that failed, too: those sent nothing, unless
+/* Newer kernels report attempts that failed, too: those sent nothing, unless
  * it was a qdisc that dropped it (a positive error). */
 SEC("?tp_btf/tcp_retransmit_skb")
 int BPF_PROG(on_retransmit_attempt, const struct sock *sk,

@@ -34,7 +34,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
 	__type(value, __u32);
-} spurious_told SEC(".maps");
+} spurious_known SEC(".maps");
 
 #define segments_add(number, field, n)                                  \
 	({                                                              \
@@ -98,19 +98,19 @@ static __noinline void stream_note(struct sock *sk)
 	end_note(sk, stream_number(sk), group);
 }
 
-/* What the peer has told since the last time that it had got twice. */
+/* Count the duplicates that the peer has reported since the last time. */
 static __noinline void spurious_count(struct sock *sk)
 {
-	__u32 *told = bpf_sk_storage_get(&spurious_told, sk, 0, 0);
+	__u32 *counted = bpf_sk_storage_get(&spurious_known, sk, 0, 0);
 	const struct tcp_sock *tp = tcp_of(sk);
 	__u32 n;
 
-	if (!told || !tp)
+	if (!counted || !tp)
 		return;
-	n = tp->dsack_dups - *told;
+	n = tp->dsack_dups - *counted;
 	if (!n)
 		return;
-	*told += n;
+	*counted += n;
 	segments_add(known_group(sk), spurious, n);
 }
 

@@ -1,6 +1,6 @@
 /*
- * occupant.bpf.h - who has each CPU, and the time of whom the kernel told
- * nothing.
+ * occupant.bpf.h - who has each CPU, and the time of tasks that cannot be
+ * traced.
  */
 #ifndef LATPROF_OCCUPANT_H
 #define LATPROF_OCCUPANT_H

@@ -3,8 +3,8 @@
  * kernel has a cast for it (6.2): a copy costs 15 ns more.
  *
  * A packet passes the devices of its way one after the other, and below a
- * tunnel its own transport header stands behind those of the tunnel. It is told
- * by its ports: first where the kernel says that the transport header is, then
+ * tunnel its own transport header stands behind those of the tunnel. Its ports
+ * show it: first where the kernel says that the transport header is, then
  * where it says that the inner one is, then by a look at what follows. What was
  * encrypted is not found.
  */

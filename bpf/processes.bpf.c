@@ -252,14 +252,14 @@ SEC("?tp_btf/task_rename")
 int BPF_PROG(on_rename, struct task_struct *task, const char *comm)
 {
 	struct task now = { .pid = task->pid };
-	__u32 at = now.pid & (TOLD_TASKS - 1);
-	struct task *told = bpf_map_lookup_elem(&told_tasks, &at);
+	__u32 at = now.pid & (KNOWN_TASKS - 1);
+	struct task *last = bpf_map_lookup_elem(&known_tasks, &at);
 
-	if (!told || !told->pid)
+	if (!last || !last->pid)
 		return 0;
 	now.t_ns = bpf_ktime_get_ns();
 	bpf_probe_read_kernel_str(now.comm, sizeof(now.comm), comm);
-	if (task_tell(&now) && told->pid == now.pid)
-		*told = now;
+	if (task_write(&now) && last->pid == now.pid)
+		*last = now;
 	return 0;
 }

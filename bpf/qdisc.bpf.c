@@ -19,7 +19,7 @@
  *
  * Does not see TCP behind encryption (counted), nor devices of another
  * namespace, nor the first bytes of UDP payload that lie in pages (UDP_SEGMENT,
- * zero copy): such datagrams are told apart by length alone.
+ * zero copy): such datagrams are distinguished by length alone.
  */
 #include "datagram_send.bpf.h"
 #include "device.bpf.h"
@@ -30,7 +30,7 @@
 #include <bpf/bpf_tracing.h>
 
 /* What is shorter is taken for one packet, without a look: the MSS towards a
- * peer that tells none (IPv4, RFC 9293 3.7.1). Of one that tells less, packets
+ * peer that sends none (IPv4, RFC 9293 3.7.1). Of one that sends less, packets
  * are counted too low. */
 #define LEAST_GSO_BYTES 536
 
@@ -59,8 +59,8 @@ static __always_inline bool is_first_syn(const struct sock *sk,
 	return sk->__sk_common.skc_state == TCP_SYN_SENT && !(s && s->flow_out);
 }
 
-/* Below a tunnel, behind NAT in this namespace: no port tells it, but it has
- * bytes that its socket waits for to be acknowledged. */
+/* Below a tunnel, behind NAT in this namespace: no port identifies it, but it
+ * has bytes that its socket waits for to be acknowledged. */
 static __noinline unsigned char *inner_translated(const struct sk_buff *skb,
 						  struct sock *sk,
 						  struct tcp_header *ret)
@@ -238,7 +238,7 @@ static __noinline void path_announce(struct stream *s,
 	if (!device_announce(s->flow_out, dev, 0))
 		return;
 	s->device = dev->ifindex;
-	s->lower_told = 0;
+	s->lower_announced = 0;
 }
 
 /* The segment left its first device before: this is one below, or it is sent
@@ -254,9 +254,9 @@ static __noinline int segment_lower(struct stream *s, struct passing *p,
 		s->last_device = ifindex;
 		return 0;
 	}
-	if (!(s->lower_told & device_bit(dev)) &&
+	if (!(s->lower_announced & device_bit(dev)) &&
 	    device_announce(s->flow_out, dev, 1))
-		s->lower_told |= device_bit(dev);
+		s->lower_announced |= device_bit(dev);
 	lower_half(s->flow_out, 0, p->segment.start, p->segment.end, ifindex);
 	return 0;
 }
@@ -296,7 +296,7 @@ static __always_inline int segment_xmit(struct passing *p,
 	if (!entry_leave(0, p) && s->head != s->tail)
 		bpf_loop(DEEP_SENDS, entries_leave, p, 0);
 	if (histograms && s->exchange.due)
-		server_turn_tell(p->sk, s, p->now);
+		server_turn_write(p->sk, s, p->now);
 	return 0;
 }
 

@@ -21,12 +21,12 @@ struct read_context {
 	__u64 ready_ns; /* of the last one ... */
 	__u64 arrive_ns;
 	__u64 first_arrive_ns; /* ... and the first */
-	struct flow_ends *ends; /* NULL: not told */
+	struct flow_ends *ends; /* NULL: not known */
 	__u32 pid;
 	__u32 run_delay;
 };
 
-/* As messages, where their sender is on this host and tells their ends. */
+/* As messages, where their sender is on this host and notes their ends. */
 static __always_inline void range_count(const struct read_context *c,
 					struct received_range *half)
 {
@@ -39,7 +39,7 @@ static __always_inline void range_count(const struct read_context *c,
 	} else {
 		slow = received_count(group, RANGE_RECEIVE_STACK, 1, half);
 	}
-	/* where the sender tells the ends, what holds none is of no use */
+	/* where the sender notes the ends, what holds none is of no use */
 	if ((messages || !c->ends) &&
 	    is_range_sampled(half->flow, half->start, half->end))
 		half->flags |= RECORD_SAMPLED;
@@ -47,7 +47,7 @@ static __always_inline void range_count(const struct read_context *c,
 	if (!(half->flags & (RECORD_SAMPLED | RECORD_SLOW)))
 		return;
 	if (!(c->s->announced & SIDE_RECEIVER))
-		receiver_tell(c->sk, c->s);
+		stream_announce_receiver(c->sk, c->s);
 	received_half(half);
 }
 

@@ -99,7 +99,7 @@ static __always_inline void reader_set(struct reader *reader, __u64 task,
 }
 
 /* So long the current task waited for a CPU since what was noted; false where
- * it was noted of another task, or too long ago to tell. */
+ * it was noted of another task, or too long ago. */
 static __always_inline bool reader_waited(const struct reader *reader,
 					  __u8 number, __u32 noted,
 					  __u64 ready_ns, __u64 read_ns,
@@ -157,7 +157,7 @@ static __always_inline void reader_remember(const struct reader *reader,
 	last->thread = reader->thread;
 }
 
-/* `announced`: the process that was told of last. */
+/* `announced`: the process that was announced last. */
 static __noinline void reader_change(struct reader *reader, __u32 *announced,
 				     __u16 port, __u64 now)
 {

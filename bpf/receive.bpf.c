@@ -410,7 +410,7 @@ int BPF_PROG(on_receive_queue_full, int error, struct sock *sk,
 	return datagram_refused(sk, skb);
 }
 
-/* Kernels whose tracepoint does not tell the packet. */
+/* Kernels whose tracepoint does not pass the packet. */
 SEC("?tp_btf/udp_fail_queue_rcv_skb")
 int BPF_PROG(on_receive_queue_full_count, int error, struct sock *sk)
 {

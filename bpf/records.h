@@ -106,7 +106,7 @@ struct freed_segment {
 /* Why a segment was sent again. */
 enum resent_by {
 	RESENT_TIMEOUT = 1, /* a timer ran out, or what follows from that */
-	RESENT_FAST, /* the peer told of later ones */
+	RESENT_FAST, /* the peer acknowledged later ones */
 	RESENT_PROBE, /* tail loss probe */
 	RESENT_HANDSHAKE, /* SYN or SYN-ACK */
 };
@@ -143,8 +143,8 @@ struct path_device {
 	__u8 kind[16]; /* of a virtual device, as in `ip -d link` */
 };
 
-/* What one end saw of an exchange, with histograms only. The client tells when
- * it is over, the server when its reply leaves. */
+/* What one end saw of an exchange, with histograms only. A client's is
+ * written when it is over, a server's when its reply leaves. */
 struct turn {
 	__u64 flow; /* of the requests */
 	__u64 end; /* offset of the request's last byte */
@@ -164,7 +164,7 @@ struct turn {
 	__u16 pads;
 };
 
-/* A CPU gave itself to a task, and the end of that was not told: some kernels
+/* A CPU gave itself to a task, and the end of that was not traced: some kernels
  * hide certain tasks from tracing, and with them every interrupt on top. */
 struct untraced_period {
 	__u64 from_ns;
@@ -198,7 +198,7 @@ struct task_switch {
 #define SLEEP_USER_FRAMES 18
 
 /* A task that slept long is woken; see flight_wake.bpf.c. Where it slept is
- * told as in a stack_sample. */
+ * as in a stack_sample. */
 struct wake {
 	__u64 t_ns;
 	__u64 kernel[SLEEP_FRAMES]; /* without those of the scheduler itself */
@@ -335,10 +335,10 @@ enum flow_side {
 enum ending {
 	ENDING_CLOSED = 1,
 	ENDING_RESET, /* by either end, or given up by TCP */
-	ENDING_BY_PEER, /* told by the other end: all that it had is here */
+	ENDING_BY_PEER, /* by the other end: all that it had is here */
 };
 
-/* What traffic is told apart by, of which only what is asked for is filled in
+/* What traffic is grouped by, of which only what is asked for is filled in
  * (enum grouping). The same for all connections of a group. */
 struct group {
 	__u64 remote[2]; /* subnet of the other end */
@@ -357,7 +357,7 @@ enum group_role {
 	ROLE_SERVER = 2,
 };
 
-/* By what groups are told apart; bits. */
+/* What distinguishes groups; bits. */
 enum grouping {
 	BY_SERVICE = 1,
 	BY_CGROUP = 2,
@@ -423,12 +423,12 @@ struct group_limit {
 	__u64 sent_ns; /* from send to driver */
 	__u64 received_ns; /* from arrival to read */
 	__u64 turn_ns; /* response, or server's time */
-	__s32 tokens; /* so many may be told until the next are given */
+	__s32 tokens; /* records that it may make until it gets the next */
 	__u32 pad;
 };
 
 /* Where packets of watched flows were freed before anybody read them: by it
- * they are counted. What the reason means, user space tells by its name. */
+ * they are counted. User space judges the reason by its name. */
 struct drop {
 	__u64 location; /* in the kernel's code; 0: the last two places */
 	__u32 reason; /* enum skb_drop_reason of the running kernel */
@@ -462,7 +462,7 @@ struct dropped {
 struct segments {
 	/* sent again, by cause */
 	__u64 timeout; /* a timer ran out, or what follows from that */
-	__u64 fast; /* the peer told of later ones */
+	__u64 fast; /* the peer acknowledged later ones */
 	__u64 probe; /* tail loss probe */
 	__u64 handshake; /* SYN or SYN-ACK */
 	/* sent again, but ... */

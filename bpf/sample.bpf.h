@@ -65,8 +65,8 @@ static __always_inline struct group_limit *limit_of(__u32 group)
 	return bpf_map_lookup_elem(&group_limits, &group);
 }
 
-/* One slow one more is told, if the group may tell any. */
-static __always_inline bool may_tell(struct group_limit *limit)
+/* Take a token for the record of a slow one, if the group has any. */
+static __always_inline bool take_token(struct group_limit *limit)
 {
 	return limit->tokens > 0 &&
 	       __sync_fetch_and_add(&limit->tokens, -1) > 0;
@@ -75,7 +75,7 @@ static __always_inline bool may_tell(struct group_limit *limit)
 static __always_inline __u16 slow_flag(struct group_limit *limit, __u64 ns,
 				       __u64 most)
 {
-	return most && ns > most && may_tell(limit) ? RECORD_SLOW : 0;
+	return most && ns > most && take_token(limit) ? RECORD_SLOW : 0;
 }
 
 #endif

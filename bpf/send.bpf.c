@@ -16,7 +16,7 @@
  * what the SYN has no room for is a message of its own.
  *
  * Does not see the call behind bytes that were written before we began to
- * watch, nor tell apart two threads that write to one TCP socket while its
+ * watch, nor distinguish two threads that write to one TCP socket while its
  * buffer is full (their ranges are cut where the other begins). A UDP datagram
  * sent through io_uring or splice has no send call of its own: its `send` is
  * missing (counted). Of a corked datagram it is that of the last call.
@@ -125,7 +125,7 @@ static __always_inline void turn_send(struct sock *sk, struct stream *s,
 		if (msg && head->kind == HEAD_TLS_HELLO)
 			end = hello_end(msg, bytes);
 	} else if (exchange_end(&s->exchange, unread_bytes(sk, tp), &s->held)) {
-		client_turn_tell(sk, s);
+		client_turn_write(sk, s);
 		floor_count(s, tp, now);
 	}
 	/* its server has closed its half: nobody will answer */

@@ -1,6 +1,6 @@
 /*
  * send_call.bpf.h - the send call that the current task is in, for UDP, whose
- * packets do not tell when they were asked for.
+ * packets do not show when they were asked for.
  */
 #ifndef LATPROF_SEND_CALL_H
 #define LATPROF_SEND_CALL_H

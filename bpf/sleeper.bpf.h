@@ -16,7 +16,7 @@
 #include "flight.bpf.h"
 #include "records.h"
 
-/* What slept as long is told of when it is woken; 0: there is no recorder. */
+/* What slept as long has a record when woken; 0: there is no recorder. */
 const volatile __u32 slept_ns SEC(".rodata.slept_ns") = 0;
 
 struct sleeper {
@@ -59,8 +59,8 @@ static __always_inline void sleeper_keep(void *ctx, struct task_struct *task,
 }
 
 /* Where the program of a task that sleeps is. */
-static __always_inline void sleeper_tell(struct task_struct *task,
-					 struct wake *w)
+static __always_inline void sleeper_describe(struct task_struct *task,
+					     struct wake *w)
 {
 	const struct sleeper *kept =
 		bpf_task_storage_get(&sleepers, task, 0, 0);

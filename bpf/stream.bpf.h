@@ -75,7 +75,7 @@ struct stream {
 	__u32 out_zero; /* sequence number of the first byte */
 	__u32 device; /* that packets are handed to first */
 	union {
-		__u32 lower_told; /* those below that were announced, as bits */
+		__u32 lower_announced; /* those below, as bits */
 		__u32 last_device; /* counting: of them the last; 0 none */
 	};
 
@@ -99,7 +99,7 @@ struct stream {
 	struct handshake handshake;
 	__u32 handshake_us; /* RTT, until it is counted */
 	__u16 window; /* of time, that it is followed in, the low bits */
-	__u16 floor_told; /* when the RTT's floor was counted, in 2^30 ns */
+	__u16 floor_counted; /* when the RTT's floor was counted, in 2^30 ns */
 	struct exchange exchange;
 	struct pending_send sends[SHALLOW_SENDS];
 	struct readable_range ranges[SHALLOW_RANGES];
@@ -346,16 +346,16 @@ static __always_inline void handshake_count(struct stream *s)
 	s->handshake_us = 0;
 }
 
-/* The least RTT that TCP has seen is told once a second, while exchanges are
+/* The least RTT that TCP has seen is counted once a second, while exchanges are
  * seen: it measures delayed acknowledgements, too, so only its floor counts. */
 static __always_inline void floor_count(struct stream *s,
 					const struct tcp_sock *tp, __u64 now)
 {
 	__u16 second = now >> 30;
 
-	if (s->floor_told == second)
+	if (s->floor_counted == second)
 		return;
-	s->floor_told = second;
+	s->floor_counted = second;
 	if (tp->rtt_min.s[0].v != ~0U)
 		histogram_add(s->exchange.group, RTT_FLOOR,
 			      (__u64)tp->rtt_min.s[0].v * 1000, 1);
@@ -435,8 +435,8 @@ static __noinline void sender_begin(struct sock *sk, struct stream *s,
 		s->announced |= SIDE_SENDER;
 }
 
-/* Of what is counted only samples are told, and what they need first. */
-static __noinline void sender_tell(struct sock *sk, struct stream *s)
+/* Where all is counted, only samples have records, and flows before them. */
+static __noinline void stream_announce_sender(struct sock *sk, struct stream *s)
 {
 	struct tcp_sock *tp = tcp_of(sk);
 	struct first_bytes first;
@@ -478,7 +478,8 @@ static __noinline void receiver_begin(struct sock *sk, struct stream *s,
 		s->announced |= SIDE_RECEIVER;
 }
 
-static __noinline void receiver_tell(struct sock *sk, struct stream *s)
+static __noinline void stream_announce_receiver(struct sock *sk,
+						struct stream *s)
 {
 	struct tcp_sock *tp = tcp_of(sk);
 	struct five_tuple tuple;
@@ -495,7 +496,7 @@ static __noinline void receiver_tell(struct sock *sk, struct stream *s)
 		s->announced |= SIDE_RECEIVER;
 }
 
-/* It is counted; a sample and slow ones are told, too. */
+/* It is counted; a sample and slow ones have records, too. */
 static __always_inline void sent_half_count(struct sock *sk, struct stream *s,
 					    struct sent_message *half)
 {
@@ -505,7 +506,7 @@ static __always_inline void sent_half_count(struct sock *sk, struct stream *s,
 	if (!(half->flags & (RECORD_SAMPLED | RECORD_SLOW)))
 		return;
 	if (!(s->announced & SIDE_SENDER))
-		sender_tell(sk, s);
+		stream_announce_sender(sk, s);
 	sent_half(half);
 }
 
@@ -549,7 +550,7 @@ static __always_inline __u16 turn_flags(const struct stream *s, __u64 flow,
 }
 
 /* The client's exchange is over, and it has sent nothing since. */
-static __noinline void client_turn_tell(struct sock *sk, struct stream *s)
+static __noinline void client_turn_write(struct sock *sk, struct stream *s)
 {
 	__u16 flags = turn_flags(s, s->flow_out, s->given_end);
 	struct turn *record;
@@ -557,7 +558,7 @@ static __noinline void client_turn_tell(struct sock *sk, struct stream *s)
 	if (!flags)
 		return;
 	if (!(s->announced & SIDE_SENDER))
-		sender_tell(sk, s);
+		stream_announce_sender(sk, s);
 	record = RESERVE(turns);
 	if (!record)
 		return;
@@ -576,15 +577,15 @@ static __noinline void client_turn_tell(struct sock *sk, struct stream *s)
 }
 
 /* The reply leaves, and nothing more was read. */
-static __noinline void server_turn_tell(struct sock *sk, struct stream *s,
-					__u64 now)
+static __noinline void server_turn_write(struct sock *sk, struct stream *s,
+					 __u64 now)
 {
 	__u16 flags = s->exchange.due * RECORD_SAMPLED;
 	struct turn *record;
 
 	s->exchange.due = 0;
 	if (!(s->announced & SIDE_RECEIVER))
-		receiver_tell(sk, s);
+		stream_announce_receiver(sk, s);
 	record = RESERVE(turns);
 	if (!record)
 		return;

@@ -1,5 +1,5 @@
 /*
- * untraced.bpf.c - time in which the kernel told nothing of a CPU: some kernels
+ * untraced.bpf.c - time in which a CPU could not be traced: some kernels
  * hide certain tasks from tracing, and with them every interrupt on top.
  *
  *   sched_switch:  who leaves a CPU is not who came to it  ->  one record
