@@ -104,7 +104,7 @@ int BPF_PROG(on_flight_switch, bool preempt, struct task_struct *prev,
 	__builtin_memcpy(s->comm, next->comm, sizeof(s->comm));
 	SUBMIT(s);
 	if (waited >= slept_ns && waited != NOT_KNOWN)
-		quota_tell(next, now);
+		quota_write(next, now);
 	if (!preempt && state)
 		sleeper_keep(ctx, prev, &call);
 	return 0;

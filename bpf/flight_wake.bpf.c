@@ -11,8 +11,8 @@
  * a switch pays nothing.
  *
  * Does not see for whom an interrupt wakes (timers, devices, packets); nor any
- * wake before a watched reader has shown how far the scheduler's clock is from
- * ours (see reader.bpf.h).
+ * wake before the first two switches of a task have shown how far the
+ * scheduler's clock is from ours.
  */
 #include "call.bpf.h"
 #include "flight.bpf.h"

@@ -57,8 +57,8 @@ limited_group(const struct cfs_rq *queue)
 }
 
 /* `task` comes to this CPU after a long wait. */
-static __always_inline void quota_tell(const struct task_struct *task,
-				       __u64 now)
+static __always_inline void quota_write(const struct task_struct *task,
+					__u64 now)
 {
 	const struct cfs_rq *queue = cfs_queue_of(task);
 	const struct task_group *group;
