@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from latprof_analysis.stages import EXCHANGE
 from latprof_analysis.story.story import MOST_SPANS
 from latprof_process import run
 
@@ -53,4 +54,11 @@ def told_of(
     for story in document["stories"]:
         stages = sum(of["time_ns"] for of in story["stages"].values())
         assert stages == story["message"]["end_to_end_ns"]
+    document["stories"] = of_messages(document)
     return document, latprof.err  # as the summary is on stdout
+
+
+def of_messages(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Stories of messages, and not of exchanges, which may have been slow as well."""
+    stories = document["stories"]
+    return [story for story in stories if story["message"]["kind"] != EXCHANGE]

@@ -45,7 +45,7 @@ RING_BYTES = {
 }
 BEFORE_NS = 10_000_000  # who had the CPUs shortly before
 PAUSE_SECONDS = 0.1  # between two copies, at least
-COPYING_SHARE = 1 / 20  # of the time is spent on them at most
+COPYING_SHARE = 1 / 10  # of a CPU is spent on them at most
 MOST_BYTES = 64 << 20  # of all copies
 NEVER_NS = 1 << 62  # as a limit: copied is only what somebody wants
 # A message spends a third of its time in one of its halves, or in transit, which no CPU
@@ -268,6 +268,21 @@ class FlightRecorder:
         self.queues.forget_before(time_ns)
         self.symbols.forget_before(time_ns)
 
+    def keep(self, spans: Iterable[tuple[int, int]], until_ns: int) -> None:
+        """Of copies that end earlier only those will be asked for that have a span."""
+        with self._asked:
+            wanted = set()
+            for span in spans:
+                have = (n for _, n, flight in self._flights if flight.covers(*span))
+                wanted.add(min(have, default=-1))
+            self._flights = [
+                one
+                for one in self._flights
+                if one[2].end_ns >= until_ns or one[1] in wanted
+            ]
+            heapq.heapify(self._flights)
+            self._bytes = sum(flight.nbytes for _, _, flight in self._flights)
+
     def finish(self) -> None:
         """Copy it for what is still due; nothing is written any more."""
         with self._asked:
@@ -306,7 +321,7 @@ class FlightRecorder:
             pids, self._pids = self._pids, set()
         if begin_ns < 0:
             return False
-        began_ns = time.monotonic_ns()
+        began = time.thread_time()
         try:
             flight = self._copy(begin_ns)
             packets = flight.rings["queued_packets"]
@@ -314,8 +329,9 @@ class FlightRecorder:
         except (MemoryError, OSError):
             self.skipped += 1
             return True
-        took_seconds = (time.monotonic_ns() - began_ns) / 1e9
-        self._pause_seconds = max(PAUSE_SECONDS, took_seconds / COPYING_SHARE)
+        took_seconds = time.thread_time() - began
+        pause_seconds = took_seconds * (1 / COPYING_SHARE - 1)
+        self._pause_seconds = max(PAUSE_SECONDS, pause_seconds)
         wakes = flight.rings[WAKES]
         self.symbols.note(wakes, pids)
         self.symbols.note(flight.rings["samples"], pids | wakers_of(wakes, pids))

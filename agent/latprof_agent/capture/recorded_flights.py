@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -118,6 +118,9 @@ class Flights(Protocol):
     def flight(self, begin_ns: int, end_ns: int) -> Flight | None:
         """Return the copy that has most of a span, if there is one."""
 
+    def keep(self, spans: Iterable[tuple[int, int]], until_ns: int) -> None:
+        """Forget copies that end earlier and have none of these spans."""
+
     def lost(self, ring: str) -> int:
         """How many records of one of the probes' rings were lost until now."""
 
@@ -183,6 +186,10 @@ class WitnessedFlights:
     def source(self) -> str:
         """Where names of functions come from."""
         return self._flights.symbols.source
+
+    def keep(self, spans: Iterable[tuple[int, int]], until_ns: int) -> None:
+        """Forget copies that end earlier and have none of these spans."""
+        self._flights.keep(spans, until_ns)
 
     def lost(self, ring: str) -> int:
         """How many records of one of the probes' rings were lost until now."""
@@ -347,6 +354,9 @@ class RecordedFlights:
 
     def look_at(self, *_spans: NDArray[Any]) -> None:
         """There is nothing to be copied."""
+
+    def keep(self, *_spans: Any) -> None:
+        """There is nothing but what was asked for."""
 
 
 def numbered(queue: np.dtype[Any]) -> np.dtype[Any]:

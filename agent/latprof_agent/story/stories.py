@@ -39,6 +39,8 @@ _OF_CALL = ("sender_pid", "sender_thread", "send_ns", "queue_ns")
 # What was read before a message is finished within that time of it: what has no other
 # half waits for 0.3 s.
 NEIGHBOURS_NS = 1_000_000_000
+# How often copies are forgotten, and after how long each row is there.
+FORGETS_NS, FINISHED_NS = 1_000_000_000, 5_000_000_000
 
 
 @dataclass
@@ -97,6 +99,7 @@ class Stories(Sink):
         self._joiner = joiner
         self._before = ReadBefore(joiner, recorder)
         self._slowest = Slowest()
+        self._forgot_ns = 0
 
     def add_messages(self, rows: Messages) -> None:
         """Keep slow ones."""
@@ -109,6 +112,16 @@ class Stories(Sink):
             self._slowest.offer(int(took_ns[i]), flow, identity, make)
         self._recorder.limit_ns = self._messages.limit_ns
         self._ask(self._before.newest_ns - NEIGHBOURS_NS)
+        self._forget(self._joiner.drained_ns)
+
+    def _forget(self, now_ns: int) -> None:
+        """Have the recorder keep copies of what may have a story, now and then."""
+        if now_ns < self._forgot_ns + FORGETS_NS:
+            return
+        self._forgot_ns = now_ns
+        rows = (one.row for one in self._slowest.kept)
+        spans = [_span(row) for row in rows]
+        self._recorder.keep(filter(all, spans), now_ns - FINISHED_NS)
 
     def _slow(
         self, limit: _Limit, rows: Rows, took_ns: Ints, ended_ns: Ints
@@ -222,6 +235,14 @@ def _exchange(row: dict[str, Any], recorder: Flights) -> tuple[dict[str, Any], N
         **{f"{stage}_ns": row[f"{stage}_ns"] for stage in _PARTS},
     }
     return found, None
+
+
+def _span(row: dict[str, Any]) -> tuple[int, int]:
+    """Return when a message, or a server's part of an exchange, began and ended."""
+    if row["kind"] == EXCHANGE:
+        return row["ready_ns"], row["reply_sent_ns"]
+    begins = (row[f"{stamp}_ns"] for stamp in ("created", "send", "arrive", "ready"))
+    return next(filter(None, begins), 0), row["read_ns"] or 0
 
 
 def _exchange_stages(row: dict[str, Any], recorder: Flights) -> dict[str, Any]:
