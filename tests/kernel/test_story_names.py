@@ -9,12 +9,15 @@ import ctypes
 import json
 import os
 import shutil
+import signal
 import struct
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from latprof_agent.symbols import files, files_helper
 from latprof_agent.symbols.images import Image
@@ -69,6 +72,30 @@ def noted_while_running(process, address):
 def told(found, sample):
     found.finish()
     return found.stack(sample[0])[-1]
+
+
+@contextmanager
+def forked():
+    """A child of this process, which runs no other program."""
+    child = os.fork()
+    if not child:
+        signal.pause()
+    try:
+        yield child
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_names_of_a_child_that_has_ended_are_those_of_who_forked_it():
+    address = ctypes.cast(ctypes.CDLL(None).getppid, ctypes.c_void_p).value
+    with forked() as child:
+        sample = sample_of(child, address)
+    found, of_another = Symbols(), sample.copy()
+    of_another["image"] += 1  # it had run another program
+    found.note(np.concatenate([sample, of_another]), {child})
+    assert "getppid" in told(found, sample)
+    assert told(found, of_another) == "?"
 
 
 def test_names_are_those_of_the_file_when_the_process_has_ended(program):

@@ -6,6 +6,7 @@ A slow reference counts the same span nanosecond by nanosecond.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -457,3 +458,38 @@ def test_causes_share_the_time_above_the_limit():
         f"   40.0%  {held}",
         "   20.0%  receive_queue: busy in f",
     ]
+
+
+def test_what_is_not_recorded_has_the_stacks_of_its_time():
+    flight = flight_of(
+        switch(1, IDLE, MINE),
+        switch(60 * MS, MINE, IDLE, state=SLEEPING),
+        switch(70 * MS, IDLE, MINE),
+        samples=range(20 * MS, 40 * MS, 2 * MS),
+        since_ns={"switches": {0: 50 * MS}},
+    )
+    parts = told(flight, 10 * MS, 80 * MS)
+    unseen = next(part for part in parts if part.kind == "not recorded")
+    assert unseen.time_ns == 40 * MS
+    assert unseen.functions == ({"name": "?", "samples": 10},)
+    part_of = asdict(unseen) | {"what": ""}
+    slow = {
+        "message": MESSAGE,
+        "stages": {"receive_queue": {"time_ns": 40 * MS, "parts": [part_of]}},
+    }
+    assert conclusion(slow).endswith(
+        "did something that is not recorded, but for 10 stacks in which it ran in ?"
+    )
+
+
+def test_a_hidden_task_leaves_the_stacks_of_who_ran():
+    """The reader came twice, and was not seen to leave between."""
+    flight = flight_of(
+        switch(1, IDLE, MINE),
+        switch(30 * MS, IDLE, MINE),
+        samples=[5 * MS, 15 * MS],
+    )
+    unseen, busy = told(flight, 10 * MS, 40 * MS)
+    assert (unseen.what, unseen.time_ns) == ("untraced", 20 * MS)
+    assert unseen.functions == ({"name": "?", "samples": 1},)
+    assert (busy.kind, busy.time_ns) == ("busy", 10 * MS)

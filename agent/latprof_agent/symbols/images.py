@@ -25,6 +25,11 @@ _MOST_TEXT_BYTES = 4 << 20  # of a file of /proc: 40,000 mappings
 _MADE = (b"/memfd:", b"/dev/zero")
 
 
+def image_of(start_stack: int) -> int:
+    """Return the number that a sample has of a program, as in bpf/records.h."""
+    return start_stack >> 4 & _IMAGE
+
+
 class Place(NamedTuple):
     """Where an address is.
 
@@ -152,7 +157,7 @@ class Image:
     def _start_stack(self) -> int:
         """0: we may not see it."""
         fields = self._text("stat").rpartition(b")")[2].split()
-        return int(fields[25]) >> 4 & _IMAGE
+        return image_of(int(fields[25]))
 
     def place(self, address: int) -> Place | None:
         """Find where an address is; `source` counts what `open_files` opens."""

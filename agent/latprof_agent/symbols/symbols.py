@@ -17,6 +17,7 @@ from latprof_analysis.story.stacks import DROPPED
 from latprof_agent.probes.kernel_functions import KernelFunctions
 from latprof_agent.symbols.files import Files, Function, Images
 from latprof_agent.symbols.images import NOWHERE, Place
+from latprof_agent.symbols.relatives import Relatives
 from latprof_agent.symbols.symbol_tables import INDIRECT
 from latprof_agent.watched_thread import WatchedThread
 
@@ -30,14 +31,17 @@ _NO_ANSWER = (OSError, ValueError, KeyError, TypeError, IndexError)
 class Symbols:
     """Notes where stacks of processes were, and names that later.
 
-    A stack is of the program that its process ran then: `image` has a number for each
-    exec, and the mappings are those that were seen first after it.
+    A stack is of the program that its process ran then: `image` is another one with
+    each exec, and the mappings are those that were seen first after it. Where the
+    process has ended, they are those of one that it was forked from, or that was forked
+    from it.
     """
 
     def __init__(self) -> None:
         self.source = "none needed"  # or bcc, file and offset, no access
         self.kernel = KernelFunctions()
         self._files = Files()
+        self._relatives = Relatives()
         # by process, image and address: until when it was where
         self._places: dict[tuple[int, int, int], list[tuple[int, Place | None]]] = {}
         self._wanted: dict[int, set[int]] = {}
@@ -69,14 +73,22 @@ class Symbols:
             int(number): _all_addresses(samples[samples["image"] == number])
             for number in np.unique(samples["image"])
         }
-        try:
-            found = self._files.look(pid, images)
-        except _NO_ANSWER:
-            return  # it has ended, or may not be seen
+        found = self._look(pid, images)
+        for number in images.keys() - found.keys():
+            relative = self._relatives.of(number, now_ns)
+            if relative:
+                found |= self._look(relative, {number: images[number]})
         with self._lock:
             for number, places in found.items():
                 for address, place in places:
                     self._keep(now_ns, (pid, number, address), place)
+
+    def _look(self, pid: int, images: Images) -> dict[int, list[tuple[int, Any]]]:
+        """Find where addresses are; nothing if it has ended, or may not be seen."""
+        try:
+            return self._files.look(pid, images)
+        except _NO_ANSWER:
+            return {}
 
     def _keep(
         self, now_ns: int, key: tuple[int, int, int], place: Place | None

@@ -406,9 +406,18 @@ def _did(one: dict[str, Any]) -> str:
 
 def _verb(part: dict[str, Any]) -> str:
     """What a thread did, as the end of a sentence."""
-    if part["kind"] == "not recorded" and part["what"]:
-        return f"did something that is {_words(part)}"
+    if part["kind"] == "not recorded" and (part["what"] or part["functions"]):
+        return f"did something that is {_words(part)}{_seen(part)}"
     return _VERBS.get(part["kind"], str(part["kind"])) + _detail(part)
+
+
+def _seen(part: dict[str, Any]) -> str:
+    """Say where stacks have seen a thread of which no more is recorded."""
+    if part["kind"] != "not recorded" or not part["functions"]:
+        return ""
+    count = sum(one["samples"] for one in part["functions"])
+    few = [one["name"] for one in part["functions"][:_MOST_NAMES]]
+    return f", but for {plural(count, 'stack')} in which it ran in {' or '.join(few)}"
 
 
 def _detail(part: dict[str, Any]) -> str:
@@ -449,7 +458,7 @@ def _part(part: dict[str, Any]) -> str:
         return f"busy{cpu}{within}{text}"
     if part["kind"] == "asleep":
         return _words(part) + _woken(part)
-    return _words(part) + cpu
+    return _words(part) + cpu + _seen(part)
 
 
 def _woken(part: dict[str, Any]) -> str:

@@ -161,7 +161,8 @@ class Part:
         sleep who woke it, with ``thread``, and of a long one what that thread ``did``
         meanwhile: ``kind``, ``what``, ``time_ns``, longest first.
     functions : list of dict
-        The innermost of stacks while it was busy: ``name``, ``samples``, most first.
+        The innermost of stacks while it was busy, or of what is not recorded otherwise:
+        ``name``, ``samples``, most first.
     stacks : list of dict
         The stacks: ``frames``, the outermost first, and ``samples``, or where it slept
         ``time_ns``; at most 200. Shorter sleeps have none.
@@ -238,21 +239,46 @@ def time_of(
     since_ns = min(max(begin_ns, flight.since("switches")), end_ns)
     spans = _spans(flight, thread, since_ns, end_ns)
     if not spans:
-        return _unrecorded(end_ns - begin_ns)
-    found = [Part("not recorded", since_ns - begin_ns)] if since_ns > begin_ns else []
+        unseen = _unseen(flight, thread, [(begin_ns, end_ns)], name)
+        return ThreadTime([unseen], [])
+    found: list[Part] = []
+    if since_ns > begin_ns:
+        found.append(_unseen(flight, thread, [(begin_ns, since_ns)], name))
     sleeps = _Sleeps.of(flight, thread, end_ns - begin_ns, name, calls)
     in_order = [(span, _in_order(flight, span, sleeps)) for span in spans]
     in_order = _as_one_wait(in_order, sleeps)
     running = [part for span, parts in in_order if span.on_cpu for part in parts]
     found += _running(running, _stacks(flight, thread, spans, name))
+    hidden = [(span.begin_ns, span.end_ns) for span, _ in in_order if span.untraced]
+    if hidden:
+        found.append(_unseen(flight, thread, hidden, name, UNTRACED))
     for span, parts in in_order:
-        found += [] if span.on_cpu else parts
+        found += [] if span.on_cpu or span.untraced else parts
     parts = sorted(_merged(found), key=lambda part: -part.time_ns)
     return ThreadTime(parts, _timeline(begin_ns, in_order))
 
 
 def _unrecorded(time_ns: int, what: str = "") -> ThreadTime:
     return ThreadTime([Part("not recorded", time_ns, what)], [])
+
+
+def _unseen(
+    flight: Flight,
+    thread: int,
+    spans: Sequence[tuple[int, int]],
+    name: Namer,
+    what: str = "",
+) -> Part:
+    """Time of which no switch says what a thread did; its stacks say that it ran."""
+    samples = flight.rings["samples"]
+    samples = samples[samples["thread"] == thread]
+    found: Counter[Stack] = Counter()
+    for begin_ns, end_ns in spans:
+        within = (samples["t_ns"] > begin_ns) & (samples["t_ns"] <= end_ns)
+        found.update(name(sample) for sample in samples[within])
+    time_ns = sum(end_ns - begin_ns for begin_ns, end_ns in spans)
+    functions, stacks = innermost(found), folded(found)
+    return Part("not recorded", time_ns, what, functions=functions, stacks=stacks)
 
 
 def _in_order(flight: Flight, span: _Span, sleeps: _Sleeps) -> list[Part]:
