@@ -14,6 +14,7 @@ from latprof_analysis import cli
 from latprof_analysis.read import batches, cells, detect, read_runs, read_samples
 from latprof_analysis.read.run_folder import write_parquet
 from latprof_analysis.read.schema import EXCHANGES
+from latprof_analysis.report.response_parts import shares_sentence
 from latprof_analysis.report.sentences import exchange_sentence, exchange_sentences
 from latprof_analysis.report.tables import exchange_parts
 from latprof_analysis.report.terminal import write_parts
@@ -294,3 +295,26 @@ def test_a_hostile_name_of_a_way_does_nothing_to_the_screen():
     text = screen(figures_of(made(20, way="\x1b[2J[bold]x -> y:1")))
     assert "\x1b" not in text
     assert "[bold]x" in text
+
+
+def _parts(**shares):
+    return {name: {"share_of_response": share} for name, share in shares.items()}
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        # of the server's the parts, as the largest may be within it
+        (
+            _parts(response=1.0, server=0.9, server_queue=0.7, server_wakeup=0.6)
+            | _parts(server_work=0.2, request_way=0.05, reply_way=0.05),
+            "60.0% waiting for CPU, 20.0% not yet answered",
+        ),
+        (_parts(response=1.0, reply_way=0.97, server=0.03), "97.0% reply's way"),
+        # none of many is worth a word
+        (_parts(response=1.0, server=0.05, request_way=0.04), ""),
+        (_parts(response=1.0), ""),
+    ],
+)
+def test_the_parts_that_took_most_of_all_time_are_said(parts, text):
+    assert shares_sentence(parts) == text

@@ -16,22 +16,16 @@ from latprof_analysis.report.mesh_text import meshes_of, size_text
 from latprof_analysis.report.ops import ops_key_figures
 from latprof_analysis.report.parts import Chart, Figure, KeyFigure
 from latprof_analysis.report.percentile_tables import SHOWN, percentile_cells
+from latprof_analysis.report.response_parts import parts_apart
 from latprof_analysis.report.sentences import ends_of
 from latprof_analysis.report.stage_parts import share_bars, share_range
 from latprof_analysis.report.words import duration_text, listed, number
-from latprof_analysis.stages import MODEL, UNTIL_PAUSE, part_label, part_order
+from latprof_analysis.stages import MODEL
 from latprof_analysis.text import rate, rate_span
 
 # More bars than this are no picture; the rest is counted.
 _MOST_BARS = 8
-_LEAST_SHARE = 5e-4  # less is no pixel
 _WITHIN = ("wakeup", "end_to_end")
-# Of these parts of a response each is within the first: what is left is drawn.
-_INNER = {
-    "server": ("server_queue", "server_work"),
-    "server_queue": ("server_wakeup",),
-    "reply_way": ("reply_pauses",),
-}
 _FIRST, *_OTHERS = [stage for stage in MODEL if stage.about]
 _ABOUT = [f"{_FIRST.name} is {_FIRST.about}", *(f"{s.name} {s.about}" for s in _OTHERS)]
 _WORDS = f"{', '.join(_ABOUT)}."
@@ -111,32 +105,6 @@ def _ways(document: _Figures) -> _Bars:
         if apart and parts.get("response", {}).get("n"):
             bars[ends_of(name)] = apart, parts["response"]
     return bars
-
-
-def parts_apart(parts: _Figures) -> dict[str, float]:
-    """Return the shares of a response in parts of which none holds another.
-
-    Examples
-    --------
-    >>> shares = {"server": 0.75, "server_queue": 0.5, "server_work": 0.25}
-    >>> parts = {name: {"share_of_response": one} for name, one in shares.items()}
-    >>> parts_apart(parts | {"server_wakeup": {"share_of_response": 0.125}})
-    {'not yet read': 0.375, 'waiting for CPU': 0.125, 'not yet answered': 0.25}
-    """
-    share = {
-        name: one["share_of_response"] or 0.0
-        for name, one in parts.items()
-        if name not in ("response", UNTIL_PAUSE)
-    }
-    left = {
-        name: max(0.0, value - sum(share.get(one, 0) for one in _INNER.get(name, ())))
-        for name, value in share.items()
-    }
-    return {
-        part_label(name, ""): left[name]
-        for name in sorted(left, key=part_order)
-        if left[name] >= _LEAST_SHARE
-    }
 
 
 def _rows(

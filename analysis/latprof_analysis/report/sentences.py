@@ -8,6 +8,7 @@ from typing import Any
 
 from latprof_analysis.report.bulk_text import bulk_text
 from latprof_analysis.report.mesh_text import mesh_sentence
+from latprof_analysis.report.response_parts import shares_sentence
 from latprof_analysis.stages import UNTIL_PAUSE
 from latprof_analysis.study.ways import other_hosts
 from latprof_analysis.text import (
@@ -175,7 +176,13 @@ def exchange_sentence(name: str, figures: Mapping[str, Any]) -> str:
     slowest = figures["slowest"]
     where = _where(slowest) if slowest and whole == "response" else ""
     until = _until_pause(parts) if figures.get("paused") else ""
-    return f"{begin}: {whole} {', '.join(texts)}{where}{_OTHER_END[whole]}{until}"
+    # of one the sentence has said it
+    shares = (
+        shares_sentence(parts) if whole == "response" and of.get("n", 0) > 1 else ""
+    )
+    all_time = f"; of all time {shares}" if shares else ""
+    said = f"{begin}: {whole} {', '.join(texts)}{where}{_OTHER_END[whole]}"
+    return f"{said}{all_time}{until}"
 
 
 def _until_pause(parts: Mapping[str, Any]) -> str:
