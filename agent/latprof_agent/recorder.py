@@ -363,7 +363,9 @@ class Recorder:
 
     def _complete(self, rows: Messages) -> None:
         """Put in what became known while the rows were held."""
-        rows.set_retransmits(self.joiner.retransmits_of(*rows.retransmit_range))
+        ranges = rows.retransmit_range
+        rows.set_retransmits(self.joiner.retransmits_of(*ranges))
+        rows.set_needless(self.joiner.needless_of(*ranges, rows.numbers["ready_ns"]))
         created = np.zeros(len(rows), "i8")
         kinds, words = rows.texts["kind"]
         for source in self._sources:

@@ -140,7 +140,7 @@ def test_losses_are_named_by_place_with_the_emulators_own_counts():
     assert line == f"lost: {dropped} packets (a to b) in the link's queue"
     text = " ".join(screen(SUMMARIES["loss"], 200))
     assert "packets (119 a to b, 99 b to a) on the link" in text
-    assert "72 segments of 62 messages sent again" in text
+    assert "retransmitted: 72 segments of 62 messages" in text
     assert not [x for x in screen(SUMMARIES["default"]) if x.startswith("lost:")]
 
 

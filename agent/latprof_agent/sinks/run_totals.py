@@ -33,6 +33,7 @@ class RunTotals(Sink):
         self.exchanges = ExchangeTotals()
         self.stalls = Stalls()
         self.entry_queues = EntryQueues()
+        self.needless_retransmits = 0
         self.written = 0
         self.round_trips: dict[str, RoundTripTotals] = {}
         self.loaded: dict[str, RoundTripTotals] = {}
@@ -50,6 +51,7 @@ class RunTotals(Sink):
         self.trains.add(rows)
         self.stalls.add(rows)
         self.entry_queues.add(rows)
+        self.needless_retransmits += int(rows.numbers["needless"].sum())
         self.written += len(rows)
 
     def add_exchanges(self, rows: ExchangeRows) -> None:

@@ -78,6 +78,7 @@ def summarize(
         "slowest": totals.slowest,
         "stalls": run.stalls.as_list(),
         "entry_queues": run.entry_queues.as_dict(),
+        "needless_retransmits": run.needless_retransmits,
         "warmup_messages": totals.warmup,
         "train_messages": totals.trains,
         "loaded_messages": totals.loaded,

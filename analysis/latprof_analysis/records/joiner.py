@@ -346,6 +346,15 @@ class Joiner:
         """How many retransmitted packets overlap each range [start, end)."""
         return self._retransmits.overlapping(flow, start, end)
 
+    def needless_of(
+        self, flow: Array, start: Array, end: Array, ready_ns: Array
+    ) -> Array:
+        """How many retransmitted packets that end in each range left when it was there.
+
+        `ready_ns` is when the range was; 0 unknown.
+        """
+        return self._retransmits.ending_after(flow, start, end, ready_ns)
+
     def resent_before(self, flow: int, end: int) -> Array:
         """Packets of a flow that were sent again lately, if they begin before `end`."""
         return self._retransmits.before(flow, end)

@@ -107,6 +107,10 @@ class Messages(Rows):
             late = again & (numbers[name] > numbers["arrive_ns"])
             numbers[name] = np.where(late, 0, numbers[name])
 
+    def set_needless(self, counts: Ints) -> None:
+        """Put in how many of them were sent when all of it had arrived."""
+        self.numbers["needless"] = counts
+
     def set_created(self, created_ns: Ints) -> None:
         """Put in when the application made each message; 0 unknown."""
         self.numbers["created_ns"] = created_ns
@@ -266,6 +270,7 @@ def messages_of(
         "not_accepted": _has(received, joiner.flag("RECORD_NOT_ACCEPTED")),
         **_heads(sent, received, stream),
         "entry_queued": _has(received, joiner.flag("RECORD_ENTRY_QUEUED")),
+        "needless": np.zeros(len(flow), "i8"),  # retransmits, until they are counted
         "created_ns": np.zeros(len(flow), "i8"),
         **{f"{s}_ns": sent.get(f"{s}_ns") for s in ("send", "queue", "xmit")},
         "arrive_ns": arrive,

@@ -45,6 +45,28 @@ class Retransmits:
         over = np.searchsorted(behind, stream_key(index, start), "right")
         return np.asarray(begun - over)
 
+    def ending_after(
+        self, flow: Array, start: Array, end: Array, ready_ns: Array
+    ) -> Array:
+        """How many packets end in each range (start, end], and left after a time.
+
+        0 where that time is 0. A packet ends in one of ranges that do not overlap.
+        """
+        if not len(self._packets):
+            return np.zeros(len(end), "i8")
+        index = self._flows.index(flow)
+        again = self._flows.index(self._packets["flow"])
+        key = stream_key(again, self._packets["end"])
+        order = np.argsort(key, kind="stable")
+        key, t_ns = key[order], self._packets["t_ns"][order].astype("i8")
+        first = np.searchsorted(key, stream_key(index, start), "right")
+        behind = np.searchsorted(key, stream_key(index, end), "right")
+        counts = np.where(ready_ns > 0, np.maximum(behind - first, 0), 0)
+        ranges = np.repeat(np.arange(len(end)), counts)
+        within = np.arange(len(ranges)) - np.repeat(np.cumsum(counts) - counts, counts)
+        late = t_ns[first[ranges] + within] > ready_ns[ranges]
+        return np.bincount(ranges[late], minlength=len(end))
+
     def before(self, flow: int, end: int) -> Array:
         """Those packets of a flow that begin before an offset."""
         of_flow = self._packets["flow"] == np.uint64(flow)

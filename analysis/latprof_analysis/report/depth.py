@@ -22,7 +22,7 @@ from latprof_analysis.report.link_counters import root_qdisc
 from latprof_analysis.report.load_text import load_parts
 from latprof_analysis.report.mesh_text import mesh_depth
 from latprof_analysis.report.ops import ops_parts
-from latprof_analysis.report.overview import left_out, losses, opening
+from latprof_analysis.report.overview import left_out, losses, opening, retransmitted
 from latprof_analysis.report.parts import Items, Part, Table, Text
 from latprof_analysis.report.sentences import (
     capability_sentence,
@@ -269,6 +269,8 @@ def _ending(document: Figures) -> Iterator[Part]:
         yield Text(f"{sentence} {slowest_stages(slowest)}")
     if lost := losses(document):
         yield Text(f"lost: {lost}", tone="warning")
+    if again := retransmitted(document):
+        yield Text(f"retransmitted: {again}", tone="warning")
     runs = document.get("runs") or {"": {}}
     for name, run in runs.items():
         merged = dict(run) | dict(document)

@@ -247,6 +247,8 @@ def _remarks(document: Mapping[str, Any]) -> Iterator[Text]:
     if lost := losses(document):
         load = ", of the flows of the load, too" if document.get("load") else ""
         yield Text(f"lost: {lost}{load}", tone="warning")
+    if again := retransmitted(document):
+        yield Text(f"retransmitted: {again}", tone="warning")
     if document.get("slowest"):
         yield Text(slowest_sentence(document["slowest"], document.get("lab")))
     for stall in document.get("stalls", ())[:MOST_STALLS]:
@@ -318,11 +320,22 @@ def losses(document: Mapping[str, Any]) -> str:
     generated = (document.get("workload") or {}).get("runs") or ()
     late = sum(run.get("late", 0) for run in generated)
     texts += [f"{late} answered after the time-out"] if late else []
+    return ", ".join(texts)
+
+
+def retransmitted(document: Mapping[str, Any]) -> str:
+    """Say what TCP sent again, which need not have been lost; nothing without any."""
     kinds = (document.get("kinds") or {}).values()
     again = sum(figures["retransmits"] for figures in kinds)
+    if not again:
+        return ""
     resent = plural(sum(figures["resent"] for figures in kinds), "message")
-    texts += [f"{plural(again, 'segment')} of {resent} sent again"] if again else []
-    return ", ".join(texts)
+    text = f"{plural(again, 'segment')} of {resent}"
+    needless = min(document.get("needless_retransmits") or 0, again)
+    if not needless:
+        return text
+    count = "all" if needless == again else f"{needless} of them"
+    return f"{text}, {count} needlessly: the message had arrived before"
 
 
 def _lost_at(place: str, ways: Counter[str]) -> str:
