@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -190,3 +191,21 @@ def test_groupings_go_round_and_are_checked():
         next_grouping("ports", grouping)
     with pytest.raises(UsageError, match="--by must be none or others"):
         next_grouping("none,comm", grouping)
+
+
+@pytest.mark.parametrize(
+    ("counts", "covered_seconds", "is_said"),
+    [({"told": 3}, 50.0, True), ({"told": 3}, 200.0, False), (None, 50.0, False)],
+)
+def test_that_a_pause_has_no_stories_is_said_where_somebody_asks_for_them(
+    shown, counts, covered_seconds, is_said
+):
+    interval = shown.window.interval
+    own = replace(interval.own, seconds=200.0, covered_seconds=covered_seconds)
+    made = replace(interval, own=own, story_counts=counts, stories={})
+    window = replace(shown.window, interval=made)
+    lines = block(window, shown.rows(Chosen()), 140, UNICODE)
+    said = [
+        line.plain for line in lines if "stories are of 25% of the time" in line.plain
+    ]
+    assert bool(said) == is_said

@@ -100,10 +100,21 @@ def block(window: Window, rows: list[Row], width: int, g: Glyphs) -> list[Text]:
             for line in story_lines(story)
         ),
         Text(f" {own_sentence(own)}", _DIM),
+        *(Text(f" {text}", _LOUD) for text in _without_stories(window.interval)),
         *(Text(f" {text}", _LOUD) for text in _unanswered(window)),
         *(Text(f" {text}", _LOUD) for text in _not_measured(window)),
         *(Text(f" {text}", _DIM) for text in _missing(window.interval)),
         Text(),
+    ]
+
+
+def _without_stories(totals: Totals) -> list[str]:
+    """Say that what was slow while nothing was measured has no story."""
+    if totals.story_counts is None or all_measured(totals.own):
+        return []
+    return [
+        f"stories are of {_share(totals.own.coverage_ratio)} of the time, in which all "
+        "was measured: a filter, or --max-overhead none, leaves less out"
     ]
 
 
@@ -441,6 +452,8 @@ def _no_story(window: Window, chosen: Chosen) -> str:
         return "why is told where `latprof watch` has --story"
     if chosen.exemplar and chosen.exemplar.quantity == Quantity.RESPONSE:
         return "why is told at the server, if it is on this host: nothing here waited"
+    if why := _without_stories(window.now):
+        return f"no story: {why[0]}"
     return "no story: it is told in 2 s, if CPUs' flight recorders held it still"
 
 
