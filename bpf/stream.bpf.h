@@ -608,12 +608,13 @@ static __noinline void server_turn_write(struct sock *sk, struct stream *s,
  * turns, a long one is written, so that what CPUs did meanwhile is kept. */
 static __noinline void answer_notice(struct stream *s, __u64 now)
 {
-	__u64 id = bpf_get_current_pid_tgid(), ready_ns = s->exchange.begin_ns;
+	__u64 id, ready_ns = s->exchange.begin_ns;
 	struct turn *record;
 
 	s->exchange.begin_ns = 0;
 	if (!long_notice(A_TURN, ready_ns, now))
 		return;
+	id = bpf_get_current_pid_tgid();
 	record = RESERVE(turns);
 	if (!record)
 		return;
