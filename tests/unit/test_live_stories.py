@@ -32,7 +32,7 @@ class Recorder:
 
     def __init__(self):
         self.wanted, self.copied, self.symbols = [], True, Symbols()
-        self.calls = {}
+        self.calls, self.layout = {}, LAYOUT
         self.forgotten_ns = 0
         self.has_copies = True
 
@@ -148,3 +148,34 @@ def test_what_has_no_copy_or_no_room_is_counted(stories):
         "too_many": 5,
         "no_copy": live_stories.WAITING,
     }
+
+
+@pytest.mark.parametrize(
+    ("read_ns", "took_ns", "kinds"),
+    [
+        (4 * MS, 5 * MS, ["message"]),  # it waited, and was answered soon
+        (2 * MS, 40 * MS, ["exchange"]),  # the server worked
+    ],
+)
+def test_a_request_and_its_exchange_are_one_event(stories, read_ns, took_ns, kinds):
+    stories.recorder.copied = False
+    request = read(read_ns, key=0, flow=5, end=100)
+    take(stories, batch(received_ranges=[request]))
+    take(stories, batch(turns=[turn("server", took_ns) | {"flow": 5, "end": 100}]))
+    stories.recorder.copied = True
+    stories.step(NOW_NS)
+    assert [one["message"]["kind"] for one in stories.kept] == kinds
+    assert stories.totals()["story_counts"] == {"told": 1, "same_event": 1}
+
+
+def test_requests_of_another_flow_or_place_are_another_event(stories):
+    found = batch(
+        received_ranges=[read(4 * MS, key=0, flow=5, end=100)],
+        turns=[
+            turn("server") | {"flow": 5, "end": 200},
+            turn("server") | {"flow": 6, "end": 100},
+        ],
+    )
+    take(stories, found)
+    stories.step(NOW_NS)
+    assert stories.count == 3

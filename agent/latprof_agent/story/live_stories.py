@@ -36,6 +36,7 @@ from latprof_agent.story.stories import stages_in_words, thread_in_words
 from latprof_agent.story.story_folder import story_id
 
 Story = dict[str, Any]
+Event = tuple[int, int]  # a flow, and where its request ends
 TakesStory = Callable[[Story, dict[str, Any]], None]  # and its document
 # A running p99.9 below explains nothing: hardly a stack is taken in that time.
 SHORTEST_NS = 1_000_000
@@ -50,7 +51,7 @@ _NOT_OF_EXCHANGES = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Waiting:
     """A message or exchange that waits for its story."""
 
@@ -59,6 +60,11 @@ class _Waiting:
     pid: int
     message: dict[str, Any]
     way: TcpHistory | None  # None: it is an exchange
+    event: Event | None  # None: nothing else is of it
+
+    @property
+    def took_ns(self) -> int:
+        return self.end_ns - self.begin_ns
 
 
 @dataclass
@@ -78,6 +84,7 @@ class LiveStories:
     without_story: Counter[str] = field(default_factory=Counter)
     noticed: bool = False  # something that was not joined yet
     _waiting: deque[_Waiting] = field(default_factory=deque)
+    _read_ns: dict[Event, int] = field(default_factory=dict)  # of slow requests lately
 
     def notice(self, batch: Batch) -> None:
         """Have the recorder copied for what is slow among records just drained."""
@@ -93,14 +100,14 @@ class LiveStories:
     def _slow(
         self, ring: str, records: Records
     ) -> tuple[Records, NDArray[np.int64], NDArray[np.int64]]:
-        """What is to be told of, and when it began and ended."""
+        """Records that get a story, and when each began and ended."""
         begin, end = span_of(records, *SLOW_SPANS[ring])
         least_ns = max(self.above_ns, SHORTEST_NS)
-        told = (records["flags"] & self.layout.flags["RECORD_SLOW"]) != 0
-        told &= (begin > 0) & (end - begin >= least_ns)
+        chosen = (records["flags"] & self.layout.flags["RECORD_SLOW"]) != 0
+        chosen &= (begin > 0) & (end - begin >= least_ns)
         if ring == TURNS:
-            told &= records["role"] == self.layout.roles["server"]
-        return records[told], begin[told], end[told]
+            chosen &= records["role"] == self.layout.roles["server"]
+        return records[chosen], begin[chosen], end[chosen]
 
     def add(self, batch: Batch, joiner: Joiner) -> None:
         """Take in what is slow of records whose flows `joiner` knows."""
@@ -116,14 +123,39 @@ class LiveStories:
                 *((b, e, slow["pid"]) for slow, b, e in found.values()), strict=True
             )
         )
-        for begin_ns, end_ns, of_pid, message in zip(
-            begin, end, pid, messages, strict=True
+        events = [*[None] * len(sent), *_events(received), *_events(turns)]
+        for begin_ns, end_ns, of_pid, message, event in zip(
+            begin, end, pid, messages, events, strict=True
         ):
-            one = _Waiting(begin_ns, end_ns, of_pid, *message)
-            if len(self._waiting) < WAITING:
+            one = _Waiting(begin_ns, end_ns, of_pid, *message, event)
+            if self._has_story(one):
+                self.without_story["same_event"] += 1
+            elif len(self._waiting) < WAITING:
                 self._waiting.append(one)
             else:
                 self.without_story["too_many"] += 1
+
+    def _has_story(self, one: _Waiting) -> bool:
+        """Whether a request that was read late is the larger part of its exchange.
+
+        Both are one event. Where the server's work is larger, its request, which is
+        older, has no story of its own if it still waits for one.
+        """
+        if not one.event:
+            return False
+        if one.way:
+            self._read_ns[one.event] = one.took_ns
+            for oldest in list(self._read_ns)[:-KEPT]:
+                del self._read_ns[oldest]
+            return False
+        read_ns = self._read_ns.get(one.event, 0)
+        if 2 * read_ns >= one.took_ns:
+            return True
+        request = next((w for w in self._waiting if w.event == one.event), None)
+        if request:
+            self._waiting.remove(request)
+            self.without_story["same_event"] += 1
+        return False
 
     def step(self, now_ns: int) -> None:
         """Make stories of what is complete; `now_ns` is CLOCK_MONOTONIC."""
@@ -186,6 +218,12 @@ class LiveStories:
             },
             "stories": stories,
         }
+
+
+def _events(records: Records) -> list[Event | None]:
+    """Of TCP the flow and the request's last byte, which its exchange has, too."""
+    pairs = zip(records["flow"].tolist(), records["end"].tolist(), strict=True)
+    return [pair if pair[1] else None for pair in pairs]
 
 
 def _halves(
