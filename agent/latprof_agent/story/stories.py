@@ -150,7 +150,9 @@ class Stories(Sink):
         took_ns, work_ns = numbers["response_ns"], numbers["server_work_ns"]
         until_read_ns = numbers["request_way_ns"] + numbers["server_queue_ns"]
         longest = work_ns >= np.maximum(until_read_ns, numbers["reply_way_ns"])
-        longest &= (work_ns > 0) & (numbers["server_pid"] > 0)
+        # where stamps lack, as of a pipeline, its parts are not known
+        longest &= (work_ns > 0) & (numbers["server_ns"] > 0)
+        longest &= numbers["server_pid"] > 0
         ended_ns = numbers["reply_read_ns"]
         for i in self._slow(self._exchanges, rows, took_ns, ended_ns):
             if not longest[i]:

@@ -141,7 +141,7 @@ def _sentence(text: str) -> str:
 def _causes(document: dict[str, Any]) -> Table:
     found = causes(document)[:_MOST_CAUSES]
     return Table(
-        f"What took time: {_micro(shares_of_what(document))}",
+        _micro(f"What took time: {shares_of_what(document)}").replace("+-", "±"),
         ["stage and cause", "share", "time"],
         [[one["cause"], _share(one), duration_text(one["time_ns"])] for one in found],
         "Of each one the time by which it was slow, shared as its whole time is among "
