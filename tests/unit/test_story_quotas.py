@@ -82,6 +82,28 @@ def test_a_wait_is_by_the_quota_until_the_next_period_begins(
     assert sum(part.time_ns for part in parts) == END - BEGIN
 
 
+def test_who_had_the_cpu_is_of_the_queue_that_it_stood_in():
+    """It came from another CPU at 150 ms, and was throttled from 155 to 160."""
+    switches = [
+        switch(1, IDLE, READER),
+        switch(110 * MS, READER, OTHER),
+        switch(180 * MS, OTHER, READER, waited_ns=30 * MS),
+    ]
+    switches[1]["cpu"] = 1
+    switches[0]["cpu"] = 1
+    switches.insert(2, switch(111 * MS, IDLE, OTHER))
+    wait = quota_wait(180 * MS, 155 * MS, 260 * MS)
+    parts = parts_of(switches, [wait])
+    assert {p.kind: p.time_ns for p in parts} == {
+        "busy": 20 * MS,
+        "throttled": 5 * MS,
+        "waiting": 65 * MS,
+    }
+    (waiting,) = [part for part in parts if part.kind == "waiting"]
+    # from 150 to 155, and from 160 to 180
+    assert [who["time_ns"] for who in waiting.who] == [25 * MS]
+
+
 def test_without_a_record_of_a_quota_it_is_a_wait():
     found = {part.kind: part.time_ns for part in parts_of(preempted(THROTTLED), [])}
     assert found == {"busy": 20 * MS, "waiting": 70 * MS}

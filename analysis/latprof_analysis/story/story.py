@@ -600,18 +600,20 @@ def _off_cpu(flight: Flight, span: _Span, sleeps: _Sleeps) -> list[Part]:
 
 def _waiting(flight: Flight, wait: _Span, held: Throttled | None) -> list[Part]:
     """A wait for a CPU, of which a quota may have had a part."""
+    # before it was in another CPU's queue, of which nothing is known
+    queued_from_ns = wait.end_ns - wait.queued_ns
     if held:
-        before = _waiting(flight, replace(wait, end_ns=held.begin_ns), None)
+        own_ns = max(held.begin_ns - queued_from_ns, 0)
+        earlier = replace(wait, end_ns=held.begin_ns, queued_ns=own_ns)
+        before = _waiting(flight, earlier, None)
         after = _waiting(flight, replace(wait, begin_ns=held.end_ns), None)
         time_ns = held.end_ns - held.begin_ns
         return [*before, Part("throttled", time_ns, held.what, cpu=wait.cpu), *after]
     if wait.end_ns <= wait.begin_ns:
         return []
-    waited_ns = wait.end_ns - wait.begin_ns
-    # before it was in another CPU's queue, of which nothing is known
-    begin_ns = wait.end_ns - min(wait.queued_ns, waited_ns)
+    begin_ns = max(queued_from_ns, wait.begin_ns)
     who = _occupants(flight, replace(wait, begin_ns=begin_ns))
-    return [Part("waiting", waited_ns, "", who, cpu=wait.cpu)]
+    return [Part("waiting", wait.end_ns - wait.begin_ns, "", who, cpu=wait.cpu)]
 
 
 # A thread that asks again and again is on a CPU in between for less of a sleep.
@@ -696,6 +698,8 @@ class _Sleeps:
         wake = self.wake(span)
         if wake:
             return wake if wake.waker_is_known else None
+        if span.waited_ns == UNKNOWN_WAIT:
+            return None  # nor when it was woken
         switches = self.flight.switches
         mine = switches[switches["thread"] == self.thread]
         at_ns = span.end_ns - min(span.waited_ns, span.end_ns - span.begin_ns)
