@@ -156,6 +156,23 @@ def test_of_one_that_was_cut_off_all_steps_before_are_there(at, tmp_path_factory
     assert recording.cut_off or len(steps) == len(whole)
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "full")])
+def test_what_interrupts_writing_reaches_whoever_gave_the_step(error, capfd):
+    file, is_full = io.BytesIO(), False
+
+    def write(data: bytes) -> None:
+        if is_full:
+            raise error
+        file.write(data)
+
+    writer = RecordingWriter(write, RINGS, HEADER_WORDS)
+    is_full = True
+    many = records("turns", 20_000, 1)  # so much is written before a step ends
+    with pytest.raises(type(error) if isinstance(error, OSError) else error):
+        writer.step(1, {"turns": many})
+    assert capfd.readouterr().err == ""
+
+
 def packed(data: bytes) -> bytes:
     return zstandard.ZstdCompressor().compress(data)
 

@@ -11,6 +11,7 @@ library.
 from __future__ import annotations
 
 import hmac
+import io
 import json
 import platform
 import time
@@ -105,8 +106,11 @@ class RecordingWriter:
             name: _records(self._lists[name], np.zeros(0, dtype))
             for name, dtype in self._rings.items()
         }
-        self._sink = _Packed(write)
-        self._writer = StreamWriter.from_writable(self._sink)
+        self._file = _Packed(write)
+        # of the library's callbacks none may run Python: what is raised there, as by a
+        # second Ctrl-C, is printed and lost
+        self._written = io.BytesIO()
+        self._writer = StreamWriter.from_writable(self._written)
         self._notes: list[str] = []
         self._period_ns = 0  # when the last of the periods began
         self._clocks_ns = 0  # when they were read
@@ -141,8 +145,14 @@ class RecordingWriter:
         columns.append(_strings(self._texts, [text.encode() for text in self._notes]))
         row = na.c_array_from_buffers(self._schema, 1, [None], children=columns)
         self._writer.write_array(row)
-        self._sink.flush()
+        self._pack()
+        self._file.flush()
         self._notes.clear()
+
+    def _pack(self) -> None:
+        self._file.write(self._written.getvalue())
+        self._written.seek(0)
+        self._written.truncate()
 
     def _changed(self, periods: NDArray[np.int64]) -> NDArray[Any]:
         """Those that are new, and the last one before, whose end may be known now."""
@@ -170,7 +180,8 @@ class RecordingWriter:
     def close(self) -> None:
         """End the stream; no step may follow."""
         self._writer.close()
-        self._sink.close()
+        self._pack()
+        self._file.close()
 
 
 class _Packed:
@@ -180,10 +191,8 @@ class _Packed:
         self._write = write
         self._packer = zstandard.ZstdCompressor(level=LEVEL).compressobj()
 
-    def write(self, data: Any) -> int:
-        size = memoryview(data).nbytes
+    def write(self, data: bytes) -> None:
         self._pass_on(self._packer.compress(data))
-        return size
 
     def flush(self) -> None:
         self._pass_on(self._packer.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK))
