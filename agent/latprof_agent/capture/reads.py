@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from latprof_analysis.records.arrays import as_bytes
+from latprof_analysis.records.newest import drop_oldest
 from latprof_analysis.story.reads import READ
 from numpy.typing import NDArray
 
@@ -123,11 +124,9 @@ class Answers:
 
     def add(self, turns: Records) -> None:
         """Take in records of the ring `turns`."""
-        for turn in turns:
-            key = int(turn["pid"]), int(turn["send_ns"])
-            self._threads[key] = int(turn["thread"])
-        for oldest in list(self._threads)[: len(self._threads) - MOST_ANSWERS]:
-            del self._threads[oldest]
+        keys = zip(turns["pid"].tolist(), turns["send_ns"].tolist(), strict=True)
+        self._threads.update(zip(keys, turns["thread"].tolist(), strict=True))
+        drop_oldest(self._threads, MOST_ANSWERS)
 
     def thread(self, pid: int, sent_ns: int) -> int | None:
         """Which thread of a process began to answer then; None: not known."""

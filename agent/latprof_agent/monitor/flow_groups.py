@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from latprof_analysis.records.flows import SIDE_SENDER
+from latprof_analysis.records.newest import drop_oldest
 from numpy.typing import NDArray
 
 from latprof_agent.monitor.samples import NO_GROUP
@@ -29,8 +30,7 @@ class FlowGroups:
             known.update(
                 zip(mine["flow"].tolist(), mine["group"].tolist(), strict=True)
             )
-            for oldest in list(known)[: len(known) - KEPT]:
-                del known[oldest]
+            drop_oldest(known, KEPT)
 
     def move(self, moves: dict[int, int]) -> None:
         """Let flows of these groups be of others."""

@@ -25,6 +25,7 @@ from latprof_analysis.records.message_rows import (
     number_at,
     text_at,
 )
+from latprof_analysis.records.newest import drop_oldest
 from latprof_analysis.records.process_names import as_cells
 from latprof_analysis.text import NS_PER_SECOND
 from numpy.typing import NDArray
@@ -145,8 +146,7 @@ class LiveStories:
             return False
         if one.way:
             self._read_ns[one.event] = one.took_ns
-            for oldest in list(self._read_ns)[:-KEPT]:
-                del self._read_ns[oldest]
+            drop_oldest(self._read_ns, KEPT)
             return False
         read_ns = self._read_ns.get(one.event, 0)
         if 2 * read_ns >= one.took_ns:
