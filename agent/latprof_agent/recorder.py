@@ -365,7 +365,9 @@ class Recorder:
         """Put in what became known while the rows were held."""
         ranges = rows.retransmit_range
         rows.set_retransmits(self.joiner.retransmits_of(*ranges))
-        rows.set_needless(self.joiner.needless_of(*ranges, rows.numbers["ready_ns"]))
+        if (rows.numbers["retransmits"] > 0).any():
+            ready_ns = rows.numbers["ready_ns"]
+            rows.set_needless(self.joiner.needless_of(*ranges, ready_ns))
         created = np.zeros(len(rows), "i8")
         kinds, words = rows.texts["kind"]
         for source in self._sources:

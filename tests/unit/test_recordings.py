@@ -82,6 +82,13 @@ def test_segments_that_were_sent_again_are_as_many_as_tcp_counts(name):
     assert plain(name)["messages"]["retransmits"].sum() == TRUTH[name]["retransmits"]
 
 
+@pytest.mark.parametrize("name", list(TRUTH))
+def test_no_more_was_sent_again_needlessly_than_was_sent_again(name):
+    summary = plain(name)["summary"]
+    again = sum(kind["retransmits"] for kind in summary["kinds"].values())
+    assert 0 <= summary["needless_retransmits"] <= again
+
+
 @pytest.mark.parametrize("name", having("cause"))
 def test_the_cause_of_a_slow_message_is_the_one_that_was_planted(name):
     cause = TRUTH[name]["cause"]

@@ -8,7 +8,7 @@ from latprof_analysis.records.exchange_rows import ExchangeRows
 from latprof_analysis.records.message_rows import Messages
 from latprof_analysis.stages import LOADED
 from latprof_analysis.study.exchange_totals import ExchangeTotals
-from latprof_analysis.study.totals import MessageTotals
+from latprof_analysis.study.totals import MessageTotals, are_measured
 from numpy.typing import NDArray
 
 from latprof_agent.capture.untraced_time import UntracedTime
@@ -51,7 +51,9 @@ class RunTotals(Sink):
         self.trains.add(rows)
         self.stalls.add(rows)
         self.entry_queues.add(rows)
-        self.needless_retransmits += int(rows.numbers["needless"].sum())
+        # of those that the counts beside it are of
+        needless = rows.numbers["needless"][are_measured(rows)]
+        self.needless_retransmits += int(needless.sum())
         self.written += len(rows)
 
     def add_exchanges(self, rows: ExchangeRows) -> None:

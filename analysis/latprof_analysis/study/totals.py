@@ -395,7 +395,7 @@ class MessageTotals:
         """Take in rows; those without protocol or kind are in no figure."""
         if not len(rows):
             return
-        measured, trains = _measured(rows), _are(rows, (TRAIN, TRAIN_REPLY))
+        measured, trains = are_measured(rows), _are(rows, (TRAIN, TRAIN_REPLY))
         loaded = _are(rows, (LOADED, LOADED_REPLY))
         self.trains += int(trains.sum())
         self.loaded += int(loaded.sum())
@@ -440,7 +440,7 @@ class MessageTotals:
         _, protocols = rows.texts["protocol"]
         if "udp" not in protocols:
             return
-        for name, at in _by_kind(rows, _measured(rows)):
+        for name, at in _by_kind(rows, are_measured(rows)):
             if not name.startswith("udp "):
                 continue
             if name.endswith(f" {MESSAGE}") and "way" in rows.texts:
@@ -611,8 +611,8 @@ def _order(name: str) -> tuple[str, int, str]:
     return protocol, ("request", "reply", kind).index(kind), kind
 
 
-def _measured(rows: Rows) -> NDArray[np.bool_]:
-    """Say which rows are neither of the warm-up nor of trains."""
+def are_measured(rows: Rows) -> NDArray[np.bool_]:
+    """Return which rows are neither of the warm-up nor of trains."""
     return ~_are(rows, APART)
 
 
