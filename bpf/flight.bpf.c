@@ -64,8 +64,7 @@ static __always_inline void scheduler_clock(const struct task_struct *prev)
 	o = bpf_map_lookup_elem(&occupants, &zero);
 	if (!o || !o->known || !o->thread || o->thread != (__u32)prev->pid)
 		return;
-	scheduler_offset = o->since_ns - prev->sched_info.last_arrival;
-	scheduler_offset_ns = o->since_ns;
+	scheduler_learn(prev, o->since_ns);
 }
 
 SEC("?tp_btf/sched_switch")

@@ -8,6 +8,9 @@
  * began last. A task that comes to a CPU after a long wait is written with
  * both, and with the period of the group that has the quota.
  *
+ * Of groups within each other that have both used a quota up at some time the
+ * inner one is named, though the outer one may be what is throttled.
+ *
  * Does not see real-time throttling, nor core scheduling; nor when a group's
  * next period let it go on, which user space finds by the period's length.
  */

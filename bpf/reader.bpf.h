@@ -115,20 +115,27 @@ static __always_inline bool reader_waited(const struct reader *reader,
 	return true;
 }
 
+/* A task got its CPU at this time of ours, or before: the least distance of
+ * both clocks holds. */
+static __always_inline void scheduler_learn(const struct task_struct *task,
+					    __u64 at)
+{
+	__u64 offset = at - task->sched_info.last_arrival;
+
+	/* either clock may be ahead */
+	if (!scheduler_offset_ns ||
+	    (__s64)(offset - scheduler_offset_at(at)) < 0) {
+		scheduler_offset = offset;
+		scheduler_offset_ns = at;
+	}
+}
+
 /* Learns the clocks' distance; returns the current task's run delay. */
 static __always_inline __u32 reader_now(struct task_struct *task, __u64 now)
 {
-	__u64 offset;
-
 	if (!bpf_core_field_exists(task->sched_info))
 		return 0;
-	offset = now - task->sched_info.last_arrival;
-	/* either clock may be ahead */
-	if (!scheduler_offset_ns ||
-	    (__s64)(offset - scheduler_offset_at(now)) < 0) {
-		scheduler_offset = offset;
-		scheduler_offset_ns = now;
-	}
+	scheduler_learn(task, now);
 	return task->sched_info.run_delay;
 }
 

@@ -549,6 +549,22 @@ static __always_inline __u16 turn_flags(const struct stream *s, __u64 flow,
 	return exchange_flags(&s->exchange, is_message_sampled(flow, end));
 }
 
+/* A record of the turn up to a byte of a flow, without its times; NULL: no
+ * room. */
+static __always_inline struct turn *turn_reserve(__u64 flow, __u64 end,
+						 __u8 role)
+{
+	struct turn *record = RESERVE(turns);
+
+	if (!record)
+		return NULL;
+	__builtin_memset(record, 0, sizeof(*record));
+	record->flow = flow;
+	record->end = end;
+	record->role = role;
+	return record;
+}
+
 /* The client's exchange is over, and it has sent nothing since. */
 static __noinline void client_turn_write(struct sock *sk, struct stream *s)
 {
@@ -559,19 +575,15 @@ static __noinline void client_turn_write(struct sock *sk, struct stream *s)
 		return;
 	if (!(s->announced & SIDE_SENDER))
 		stream_announce_sender(sk, s);
-	record = RESERVE(turns);
+	record = turn_reserve(s->flow_out, s->given_end, ROLE_CLIENT);
 	if (!record)
 		return;
-	__builtin_memset(record, 0, sizeof(*record));
-	record->flow = s->flow_out;
-	record->end = s->given_end;
 	record->send_ns = s->exchange.begin_ns;
 	record->xmit_ns = s->xmit_end == s->given_end ? s->xmit_ns : 0;
 	record->arrive_ns = s->exchange.arrive_ns;
 	record->read_ns = s->exchange.end_ns;
 	record->pid = s->reader_pid;
 	record->group = s->exchange.group;
-	record->role = ROLE_CLIENT;
 	record->flags = flags;
 	SUBMIT(record);
 }
@@ -586,12 +598,9 @@ static __noinline void server_turn_write(struct sock *sk, struct stream *s,
 	s->exchange.due = 0;
 	if (!(s->announced & SIDE_RECEIVER))
 		stream_announce_receiver(sk, s);
-	record = RESERVE(turns);
+	record = turn_reserve(s->flow_in, s->read_end, ROLE_SERVER);
 	if (!record)
 		return;
-	__builtin_memset(record, 0, sizeof(*record));
-	record->flow = s->flow_in;
-	record->end = s->read_end;
 	record->send_ns = s->exchange.end_ns;
 	record->xmit_ns = now;
 	record->arrive_ns = s->exchange.arrive_ns;
@@ -599,7 +608,6 @@ static __noinline void server_turn_write(struct sock *sk, struct stream *s,
 	record->pid = s->sender_pid;
 	record->thread = s->answering_thread;
 	record->group = s->exchange.group;
-	record->role = ROLE_SERVER;
 	record->flags = flags;
 	SUBMIT(record);
 }
@@ -615,17 +623,13 @@ static __noinline void answer_notice(struct stream *s, __u64 now)
 	if (!long_notice(A_TURN, ready_ns, now))
 		return;
 	id = bpf_get_current_pid_tgid();
-	record = RESERVE(turns);
+	record = turn_reserve(s->flow_in, s->read_end, ROLE_SERVER);
 	if (!record)
 		return;
-	__builtin_memset(record, 0, sizeof(*record));
-	record->flow = s->flow_in;
-	record->end = s->read_end;
 	record->ready_ns = ready_ns;
 	record->send_ns = now;
 	record->pid = id >> 32;
 	record->thread = id;
-	record->role = ROLE_SERVER;
 	SUBMIT(record);
 }
 

@@ -28,10 +28,16 @@ def comm_of(pid: int, proc: Path = PROC) -> str:
         return ""
 
 
+def all_stat_fields(proc: Path = PROC) -> dict[int, list[str]]:
+    """Return `stat_fields` of each process that has not ended meanwhile."""
+    pids = (int(path.name) for path in proc.glob("[0-9]*"))
+    found = {pid: stat_fields(pid, proc) for pid in pids}
+    return {pid: fields for pid, fields in found.items() if fields}
+
+
 def processes_below(pids: set[int], proc: Path = PROC) -> set[int]:
     """All descendants of these processes."""
-    fields = {int(p.name): stat_fields(int(p.name), proc) for p in proc.glob("[0-9]*")}
-    parents = {pid: int(found[1]) for pid, found in fields.items() if found}
+    parents = {pid: int(fields[1]) for pid, fields in all_stat_fields(proc).items()}
     found: set[int] = set()
     fresh = set(pids)
     while fresh:

@@ -6,7 +6,14 @@ import random
 
 import numpy as np
 import pytest
-from latprof_agent.story.slowest import MOST, MOST_FLOWS, SAMPLE, Slowest, mixed
+from latprof_agent.story.slowest import (
+    MOST,
+    MOST_COUNTED,
+    MOST_FLOWS,
+    SAMPLE,
+    Slowest,
+    mixed,
+)
 from latprof_analysis.report.story_lines import (
     causes,
     count_line,
@@ -189,6 +196,16 @@ def test_words_say_how_many_there_are_and_of_what_shares_are():
     )
     # of a share of two thirds: 1.96 sqrt(2/9 / 299 x 2/3)
     assert lines[3] == "   66.7% +- 4.4%  receive_queue: busy in a"
+
+
+def test_where_flows_are_too_many_to_count_there_may_be_more():
+    slowest = Slowest()
+    for flow in range(MOST_COUNTED + 10):
+        slowest.offer(MS, flow, (flow, 1), lambda: ({}, None))
+    assert (slowest.flows, slowest.more_flows) == (MOST_COUNTED, True)
+    of = document([], [], 1, slow_flows=MOST_COUNTED, told_flows=50, more_flows=True)
+    (line,) = flow_lines(of)
+    assert line.startswith("of 65,536 flows or more with a slow one 50 have a story: ")
 
 
 def test_without_flows_that_have_none_nothing_is_said_of_them():

@@ -402,6 +402,19 @@ def test_sleeps_begun_again_are_of_who_ended_the_last(last_ns):
     assert busy.time_ns == 5 * 5_000
 
 
+def test_a_last_sleep_that_may_have_run_out_is_of_nobody():
+    """Nothing is written of it, and it took as long as those before."""
+    flight, end_ns = asked_again(gap_ns=5_000, last_ns=5 * MS, wakes=lambda _end: [])
+    switches = flight.rings["switches"]
+    switches["pid"][switches["thread"] == KEEPER[1]] = READER[0]
+    parts = [part for part in told(flight, 10 * MS, end_ns) if part.kind == "asleep"]
+    assert {part.what: part.time_ns for part in parts} == {
+        RAN_OUT: 20 * MS,
+        CONDITION: 5 * MS,
+    }
+    assert [part.who for part in parts] == [(), ()]
+
+
 def test_sleeps_with_work_between_are_not_one_wait():
     flight, end_ns = asked_again(
         gap_ns=2 * MS, last_ns=4 * MS, wakes=lambda end_ns: [wake(end_ns)]

@@ -91,8 +91,8 @@ class FlightRecorder:
     """Looks at what was drained for what took a third of a limit or more.
 
     The probes say that there was such a half; what is fast is not looked at. Its owner
-    may set `limit_ns` anew while messages come. Made with 0 it follows what
-    is usual, to which the limit is so near that a half must take as long.
+    may set limits anew while messages come. Made with 0 it follows what is usual, to
+    which the limit is so near that a half must take as long.
 
     A thread of its own makes the copies, so that nobody who drains waits for it. What
     was asked for meanwhile is in the next copy. Where copies take more room than there
@@ -105,7 +105,7 @@ class FlightRecorder:
     skipped : int
         Copies for which there was no room.
     reads : Reads or None
-        Gets all that was read; None: where only samples are told, nobody wants them.
+        Gets all that was read; None: only samples are reported, and no reads wanted.
     answers : Answers
         Threads of servers that answered after long.
     calls : dict of int to str
@@ -162,36 +162,25 @@ class FlightRecorder:
         """What takes as long is slow."""
         return self._limit_ns
 
-    @limit_ns.setter
-    def limit_ns(self, limit_ns: int) -> None:
-        if limit_ns != self._limit_ns:
-            self._limit_ns = limit_ns
-            self._put_limit()
-
-    @property
-    def turn_limit_ns(self) -> int:
-        """An exchange that takes as long is slow."""
-        return self._turn_limit_ns
-
-    @turn_limit_ns.setter
-    def turn_limit_ns(self, limit_ns: int) -> None:
-        if limit_ns != self._turn_limit_ns:
-            self._turn_limit_ns = limit_ns
-            self._put_limit()
+    def set_limits(self, limit_ns: int, turn_limit_ns: int) -> None:
+        """A message that takes as long is slow from now on, and an exchange."""
+        if (limit_ns, turn_limit_ns) != (self._limit_ns, self._turn_limit_ns):
+            self._limit_ns, self._turn_limit_ns = limit_ns, turn_limit_ns
+            self._put_limits()
 
     def _long_ns(self, ring: str) -> int:
         """From when on a record of a ring is long."""
         limit_ns = self._turn_limit_ns if ring == TURNS else self._limit_ns
         return limit_ns // self._shares
 
-    def _put_limit(self) -> None:
+    def _put_limits(self) -> None:
         for number, ring in enumerate(("sent_messages", TURNS)):
             key, value = struct.pack("=I", number), self._long_ns(ring)
             self._drain.put("long_half_ns", key, struct.pack("=Q", value))
 
     def begin(self) -> None:
         """Make copies from now on: all programs are attached."""
-        self._put_limit()
+        self._put_limits()
         self.symbols.begin()
         self._began_ns = time.monotonic_ns()
         self._ending = False
@@ -261,20 +250,14 @@ class FlightRecorder:
 
     def forget_before(self, time_ns: int) -> None:
         """Nobody will ask for copies that end earlier."""
-        with self._asked:
-            self._flights = [f for f in self._flights if f[2].end_ns >= time_ns]
-            heapq.heapify(self._flights)
-            self._bytes = sum(flight.nbytes for _, _, flight in self._flights)
+        self.keep((), time_ns)
         self.queues.forget_before(time_ns)
         self.symbols.forget_before(time_ns)
 
     def keep(self, spans: Iterable[tuple[int, int]], until_ns: int) -> None:
         """Of copies that end earlier only those will be asked for that have a span."""
         with self._asked:
-            wanted = set()
-            for span in spans:
-                have = (n for _, n, flight in self._flights if flight.covers(*span))
-                wanted.add(min(have, default=-1))
+            wanted = {self._covering(*span)[0] for span in spans}
             self._flights = [
                 one
                 for one in self._flights
@@ -300,12 +283,16 @@ class FlightRecorder:
     def flight(self, begin_ns: int, end_ns: int) -> Flight | None:
         """Return the copy that has most of a span: the first that was made since."""
         with self._asked:
-            covering = [
-                (number, flight)
-                for _, number, flight in self._flights
-                if flight.covers(begin_ns, end_ns)
-            ]
-        return min(covering, default=(0, None), key=lambda one: one[0])[1]
+            return self._covering(begin_ns, end_ns)[1]
+
+    def _covering(self, begin_ns: int, end_ns: int) -> tuple[int, Flight | None]:
+        """Find the first copy of a span, and its number: -1 without any."""
+        covering = [
+            (number, flight)
+            for _, number, flight in self._flights
+            if flight.covers(begin_ns, end_ns)
+        ]
+        return min(covering, default=(-1, None), key=lambda one: one[0])
 
     def _keep_copying(self) -> None:
         while self._take():

@@ -66,8 +66,9 @@ class DropTable(Protocol):
 class Watched(Protocol):
     """What a recorder says of messages to whoever keeps what CPUs did meanwhile."""
 
-    limit_ns: int
-    turn_limit_ns: int
+    @property
+    def limit_ns(self) -> int:
+        """What takes as long is slow."""
 
     def note_reads(self, ranges: NDArray[Any]) -> None:
         """Keep what was read."""
@@ -84,8 +85,6 @@ class Watched(Protocol):
 class Flights(Protocol):
     """What stories ask for; see `FlightRecorder`, which is one."""
 
-    limit_ns: int
-    turn_limit_ns: int
     reads: Reads | None
     answers: Answers
     calls: dict[int, str]
@@ -114,6 +113,9 @@ class Flights(Protocol):
     @property
     def dropped(self) -> DropTable:
         """Losses of segments."""
+
+    def set_limits(self, limit_ns: int, turn_limit_ns: int) -> None:
+        """A message that takes as long is slow from now on, and an exchange."""
 
     def flight(self, begin_ns: int, end_ns: int) -> Flight | None:
         """Return the copy that has most of a span, if there is one."""
@@ -145,23 +147,9 @@ class WitnessedFlights:
         self.queues: QueueTable = self
         self.dropped: DropTable = self
 
-    @property
-    def limit_ns(self) -> int:
-        """What takes as long is slow."""
-        return self._flights.limit_ns
-
-    @limit_ns.setter
-    def limit_ns(self, limit_ns: int) -> None:
-        self._flights.limit_ns = limit_ns
-
-    @property
-    def turn_limit_ns(self) -> int:
-        """An exchange that takes as long is slow."""
-        return self._flights.turn_limit_ns
-
-    @turn_limit_ns.setter
-    def turn_limit_ns(self, limit_ns: int) -> None:
-        self._flights.turn_limit_ns = limit_ns
+    def set_limits(self, limit_ns: int, turn_limit_ns: int) -> None:
+        """A message that takes as long is slow from now on, and an exchange."""
+        self._flights.set_limits(limit_ns, turn_limit_ns)
 
     @property
     def reads(self) -> Reads | None:
@@ -270,7 +258,7 @@ class RecordedFlights:
         jiffy_ns: int,
         counted: Mapping[str, int],
     ) -> None:
-        self.limit_ns = self.turn_limit_ns = 0
+        self.limit_ns = 0
         self.reads: Reads | None = None
         self.answers = Answers()
         self.layout = layout
@@ -351,6 +339,10 @@ class RecordedFlights:
     def note_answers(self, turns: NDArray[Any]) -> None:
         """Keep which threads answered after long."""
         self.answers.add(turns)
+
+    def set_limits(self, limit_ns: int, _turn_limit_ns: int) -> None:
+        """A message that takes as long is slow from now on."""
+        self.limit_ns = limit_ns
 
     def look_at(self, *_spans: NDArray[Any]) -> None:
         """There is nothing to be copied."""

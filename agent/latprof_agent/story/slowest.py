@@ -150,3 +150,8 @@ class Slowest:
     def flows(self) -> int:
         """How many flows had a slow one; of very many, `MOST_COUNTED`."""
         return len(self._flows)
+
+    @property
+    def more_flows(self) -> bool:
+        """Whether there may be more than were counted."""
+        return len(self._flows) == MOST_COUNTED

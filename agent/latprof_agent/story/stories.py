@@ -12,10 +12,12 @@ from latprof_analysis.read.stories import FORMAT
 from latprof_analysis.records.exchange_rows import ExchangeRows
 from latprof_analysis.records.joiner import FOREVER, Joiner
 from latprof_analysis.records.message_rows import Ints, Messages, Rows
-from latprof_analysis.stages import APART, EXCHANGE, STAGES
+from latprof_analysis.stages import EXCHANGE, STAGES
 from latprof_analysis.stats.histogram import Histogram
 from latprof_analysis.story.device_queue import Ends, wait_of
+from latprof_analysis.story.stacks import FEW
 from latprof_analysis.story.story import NO_FLIGHT, QUEUED, thread_at, time_of
+from latprof_analysis.study.totals import are_measured
 
 from latprof_agent.capture.flight import (
     RUNNING_LEAST_NS,
@@ -110,7 +112,6 @@ class Stories(Sink):
             identity = flow, end, int(ended_ns[i])
             make = partial(self._message, rows, i)
             self._slowest.offer(int(took_ns[i]), flow, identity, make)
-        self._recorder.limit_ns = self._messages.limit_ns
         self._ask(self._before.newest_ns - NEIGHBOURS_NS)
         self._forget(self._joiner.drained_ns)
 
@@ -127,10 +128,10 @@ class Stories(Sink):
         self, limit: _Limit, rows: Rows, took_ns: Ints, ended_ns: Ints
     ) -> list[int]:
         """Find rows that took long, of those that stand in figures."""
-        kinds, words = rows.texts["kind"]
-        apart = np.isin(kinds, [words.index(kind) for kind in APART if kind in words])
-        limit.follow(took_ns[~apart & (took_ns > 0)], self._joiner.drained_ns)
-        slow = ~apart & (took_ns >= limit.least_ns(ended_ns))
+        measured = are_measured(rows)
+        limit.follow(took_ns[measured & (took_ns > 0)], self._joiner.drained_ns)
+        self._recorder.set_limits(self._messages.limit_ns, self._exchanges.limit_ns)
+        slow = measured & (took_ns >= limit.least_ns(ended_ns))
         return list(np.flatnonzero(slow).tolist())
 
     def _message(self, rows: Messages, i: int) -> tuple[dict[str, Any], _Message]:
@@ -158,12 +159,11 @@ class Stories(Sink):
             if not longest[i]:
                 continue
             self._exchanges.seen += 1
-            row = rows.row(i)
-            flow = zlib.crc32(repr([row[name] for name in _ENDS]).encode())
-            identity = flow, row["request_sent_ns"], row["reply_sent_ns"]
-            make = partial(_exchange, row, self._recorder)
+            flow = zlib.crc32(repr([*rows.row(i, _ENDS).values()]).encode())
+            sent_ns, replied_ns = numbers["request_sent_ns"], numbers["reply_sent_ns"]
+            identity = flow, int(sent_ns[i]), int(replied_ns[i])
+            make = partial(_exchange, rows, i, self._recorder)
             self._slowest.offer(int(took_ns[i]), flow, identity, make)
-        self._recorder.turn_limit_ns = self._exchanges.limit_ns
 
     def _ask(self, until_ns: int) -> None:
         """Find what was read before those that were read by then: it is forgotten."""
@@ -184,6 +184,8 @@ class Stories(Sink):
         self._ask(FOREVER)
         stories = slowest.slowest
         sample = slowest.sample if slowest.seen > len(stories) else []
+        # many of the sample have a story, too, and to split its time takes long
+        stages = {one.identity: _stages(one, recorder) for one in (*stories, *sample)}
         return {
             "format": FORMAT,
             "limit_ns": self._messages.limit_ns,
@@ -192,6 +194,7 @@ class Stories(Sink):
             "slow_messages": slowest.seen - self._exchanges.seen,
             "slow_exchanges": self._exchanges.seen,
             "slow_flows": slowest.flows,
+            "more_flows": slowest.more_flows,
             "told_flows": len({one.flow for one in stories}),
             "recorder": {
                 "copies": recorder.copies,
@@ -199,13 +202,12 @@ class Stories(Sink):
                 "symbols": recorder.symbols.source,
             },
             "stories": [
-                {"message": one.row, "stages": _stages(one, recorder)}
-                for one in stories
+                {"message": one.row, "stages": stages[one.identity]} for one in stories
             ],
             "sample": [
                 {
                     "message": {"kind": one.row["kind"], "end_to_end_ns": one.took_ns},
-                    "stages": _without_details(_stages(one, recorder)),
+                    "stages": _without_details(stages[one.identity]),
                     "stands_for": slowest.seen / len(sample),
                 }
                 for one in sample
@@ -218,11 +220,13 @@ _ENDS = ("protocol", "client_address", "client_port", "server_address", "server_
 _PARTS = ("request_way", "server", "reply_way")
 # What a share needs of a part.
 _OF_PARTS = ("kind", "what", "time_ns", "who", "functions", "cpu")
-_MOST_NAMES = 3
 
 
-def _exchange(row: dict[str, Any], recorder: Flights) -> tuple[dict[str, Any], None]:
+def _exchange(
+    rows: ExchangeRows, i: int, recorder: Flights
+) -> tuple[dict[str, Any], None]:
     """Describe one as a message that its client sends and its server reads."""
+    row = rows.row(i)
     pid, sent_ns = row["server_pid"], row["reply_sent_ns"]
     found = {
         **{"kind": EXCHANGE, "protocol": row["protocol"], "sequence": None},
@@ -271,7 +275,7 @@ def _without_details(stages: dict[str, Any]) -> dict[str, Any]:
             and [
                 {name: part[name] for name in _OF_PARTS}
                 | {"who": [_named(who) for who in part["who"][:1]]}
-                | {"functions": part["functions"][:_MOST_NAMES]}
+                | {"functions": part["functions"][:FEW]}
                 for part in of["parts"]
             ],
         }

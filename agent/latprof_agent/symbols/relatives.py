@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from latprof_agent.process_table import PROC, stat_fields
+from latprof_agent.process_table import PROC, all_stat_fields
 from latprof_agent.symbols.images import image_of
 
 _AGAIN_NS = 1_000_000_000  # between two looks at all processes
@@ -35,10 +35,8 @@ class Relatives:
 
     def _look(self) -> dict[int, int]:
         found: dict[int, int] = {}
-        for path in self._proc.glob("[0-9]*"):
-            fields = stat_fields(int(path.name), self._proc)
+        for pid, fields in all_stat_fields(self._proc).items():
             # 0: a kernel's thread, or one that we may not see
-            start = int(fields[_START_STACK]) if len(fields) > _START_STACK else 0
-            if start:
-                found.setdefault(image_of(start), int(path.name))
+            if start := int(fields[_START_STACK]):
+                found.setdefault(image_of(start), pid)
         return found

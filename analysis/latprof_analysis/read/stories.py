@@ -84,6 +84,7 @@ _STORIES: Shape = {
     "quantile?": NUMBER,
     "slow_messages": COUNT,
     **dict.fromkeys(("slow_exchanges?", "slow_flows?", "told_flows?"), COUNT),
+    "more_flows?": FLAG,
     "exchange_limit_ns?": Maybe(COUNT),
     "sample?": [
         {
@@ -201,6 +202,7 @@ def _together(documents: list[dict[str, Any]]) -> dict[str, Any]:
         **{name: _least(documents, name) for name in ("limit_ns", "exchange_limit_ns")},
         **({"quantile": min(quantiles)} if quantiles else {}),
         **{name: sum(d.get(name, 0) for d in documents) for name in _COUNTS},
+        "more_flows": any(d.get("more_flows") for d in documents),
         "sample": [one for d in documents for one in _sample(d)] if has_sample else [],
         "recorder": {
             "copies": sum(r["copies"] for r in recorders),

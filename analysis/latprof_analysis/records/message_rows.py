@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -58,13 +58,13 @@ class Rows:
             for name in self.COLUMNS
         ]
 
-    def row(self, i: int) -> dict[str, Any]:
-        """One row by column; None where blank."""
+    def row(self, i: int, columns: Sequence[str] = ()) -> dict[str, Any]:
+        """One row by column, of all or of these; None where blank."""
         return {
             name: text_at(self.texts[name], i)
             if name in self.texts
             else number_at(self.numbers[name], i)
-            for name in self.COLUMNS
+            for name in columns or self.COLUMNS
         }
 
     def __len__(self) -> int:

@@ -331,7 +331,7 @@ def retransmitted(document: Mapping[str, Any]) -> str:
         return ""
     resent = plural(sum(figures["resent"] for figures in kinds), "message")
     text = f"{plural(again, 'segment')} of {resent}"
-    needless = min(document.get("needless_retransmits") or 0, again)
+    needless = document.get("needless_retransmits")  # older runs have none
     if not needless:
         return text
     count = "all" if needless == again else f"{needless} of them"

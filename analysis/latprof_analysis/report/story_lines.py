@@ -187,11 +187,12 @@ def summary_lines(document: dict[str, Any], shown: int) -> Iterator[str]:
 
 def flow_lines(document: dict[str, Any]) -> Iterator[str]:
     """Say which flows have no story, where some have none."""
-    flows, told = document.get("slow_flows", 0), document.get("told_flows", 0)
-    if flows > told:
+    flows, with_story = (document.get(f"{of}_flows", 0) for of in ("slow", "told"))
+    more = " or more" if document.get("more_flows") else ""
+    if flows > with_story:
         yield (
-            f"of {counted(flows, 'flow')} with a slow one {told:,} have a story: the "
-            "slowest of each first, then the slowest of all"
+            f"of {counted(flows, 'flow')}{more} with a slow one {with_story:,} have a "
+            "story: the slowest of each first, then the slowest of all"
         )
 
 
@@ -225,13 +226,13 @@ def count_line(document: dict[str, Any], shown: int) -> str:
         own_ns = document.get("exchange_limit_ns", limit_ns)
         if own_ns != limit_ns:
             than += f" ({duration(own_ns)} of exchanges)"
-    slow = counted(document["slow_messages"], "message")
-    if document.get("slow_exchanges"):
-        slow = f"{counted(document['slow_exchanges'], 'exchange')} and {slow}"
-        if not document["slow_messages"]:
-            slow = counted(document["slow_exchanges"], "exchange")
+    counts = {
+        "exchange": document.get("slow_exchanges"),
+        "message": document["slow_messages"],
+    }
+    slow = [counted(n, noun) for noun, n in counts.items() if n] or ["0 messages"]
     return (
-        f"{slow} took {than}; {shown} of "
+        f"{' and '.join(slow)} took {than}; {shown} of "
         f"{len(stories)} {'story' if len(stories) == 1 else 'stories'} told"
     )
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from latprof_analysis.story.fields import field_text
 from latprof_analysis.story.story import Part
 
 Records = NDArray[Any]
@@ -283,10 +284,10 @@ def queues_of(entries: Iterable[tuple[int, Any]]) -> QueueAt:
     for number, entry in entries:
         queue = DeviceQueue(
             int(entry["since_ns"]),
-            _text(entry["device"]),
-            _text(entry["kind"]),
+            field_text(entry["device"]),
+            field_text(entry["kind"]),
             int(entry["handle"]),
-            _text(entry["within"]),
+            field_text(entry["within"]),
         )
         known.setdefault(number, []).append(queue)
     for several in known.values():
@@ -297,7 +298,3 @@ def queues_of(entries: Iterable[tuple[int, Any]]) -> QueueAt:
         return since[-1] if since else None
 
     return queue_at
-
-
-def _text(name: NDArray[Any]) -> str:
-    return name.tobytes().partition(b"\0")[0].decode(errors="replace")

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from latprof_analysis.story.fields import field_text
 from latprof_analysis.text import duration
 
 QUOTA_WAITS = "quota_waits"
@@ -69,6 +70,6 @@ def _until(record: Any, since_ns: int, end_ns: int) -> int:
 
 
 def _words(record: Any) -> str:
-    name = bytes(record["name"]).partition(b"\0")[0].decode(errors="replace")
+    name = field_text(record["name"])
     quota, period = (duration(int(record[f"{of}_ns"])) for of in ("quota", "period"))
     return f"by the CPU quota of control group {name}: {quota} in each {period}"

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from latprof_analysis.story.fields import TASK_THROTTLED, field_text, has_flag
 from latprof_analysis.story.stacks import KERNEL, Stack
 
 WAKES = "wakes"
@@ -24,7 +25,6 @@ _OF_NO_NAME = {
     NO_CALL: "in the kernel",
     0xFFFD: "in a system call of a 32-bit program",
 }
-_THROTTLED = 2  # of enum task_flag in bpf/records.h
 _ACCORD = ("nanosleep", "clock_nanosleep")
 TIMED_OUT = "on a timer (futex with a timeout)"
 _FUTEX_KINDS = re.compile(r"for (a lock|another thread) \(")
@@ -116,19 +116,19 @@ def wake_between(
     place = int(np.searchsorted(wakes["t_ns"], np.uint64(end_ns), "right")) - 1
     if place < 0 or int(wakes["t_ns"][place]) <= begin_ns:
         return None
-    record, names = wakes[place], wakes.dtype.names or ()
+    record = wakes[place]
     return Wake(
         int(record["t_ns"]),
         int(record["by_thread"]),
         int(record["by_pid"]),
-        bytes(record["comm"]).partition(b"\0")[0].decode(errors="replace"),
+        field_text(record["comm"]),
         Call(
             int(record["by_call"]),
             int(record["by_operation"]),
             int(record["by_value"]),
         ),
         name(record),
-        "sleeper_flags" in names and bool(record["sleeper_flags"] & _THROTTLED),
+        has_flag(record, "sleeper_flags", TASK_THROTTLED),
     )
 
 

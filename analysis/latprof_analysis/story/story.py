@@ -16,6 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from latprof_analysis.story.fields import (
+    TASK_THROTTLED,
+    TASK_TIMED,
+    field_text,
+    has_flag,
+)
 from latprof_analysis.story.quotas import Throttled, throttled
 from latprof_analysis.story.sleeps import (
     NO_CALL,
@@ -36,7 +42,6 @@ Records = NDArray[Any]
 
 QUEUED = "queued_packets"
 UNKNOWN_WAIT = 0xFFFFFFFF
-TASK_TIMED, TASK_THROTTLED = 1, 2  # enum task_flag in bpf/records.h
 # Of those who had a CPU: nobody, and somebody whom no probe sees.
 IDLE, UNTRACED = "idle", "untraced"
 # Of a span: from this share on a sleep has what its waker did meanwhile.
@@ -425,17 +430,12 @@ def _came(left_ns: int, came_ns: int, left: Any, came: Any) -> _Span:
             int(left["left_call"]),
             int(left["left_operation"]),
             int(left["left_value"]),
-            _has(left, "left_flags", TASK_TIMED),
+            has_flag(left, "left_flags", TASK_TIMED),
         ),
         waited_ns=_waited(left, came),
         queued_ns=_queued(left, came),
-        throttled=_has(left, "left_flags", TASK_THROTTLED),
+        throttled=has_flag(left, "left_flags", TASK_THROTTLED),
     )
-
-
-def _has(record: Any, field: str, flag: int) -> bool:
-    """Whether a record has a flag; older recordings have no such field."""
-    return field in record.dtype.names and bool(record[field] & flag)
 
 
 def _waited(left: Any, came: Any) -> int:
@@ -573,15 +573,16 @@ def _off_cpu(flight: Flight, span: _Span, sleeps: _Sleeps) -> list[Part]:
     if span.untraced:
         return [Part("not recorded", whole_ns, "untraced")]
     wake = sleeps.wake(span) if span.state else None
-    waited_ns = min(span.waited_ns, whole_ns)
     if span.state == 0:
         waited_ns = whole_ns
-    elif span.waited_ns == UNKNOWN_WAIT and not span.state:
+    elif span.waited_ns != UNKNOWN_WAIT:
+        waited_ns = min(span.waited_ns, whole_ns)
+    elif span.state is None:
         waited_ns = 0
-    elif span.waited_ns == UNKNOWN_WAIT:
-        if not wake:
-            return [Part("not recorded", whole_ns, _SLEPT_OR_WAITED)]
+    elif wake:
         waited_ns = span.end_ns - wake.t_ns
+    else:
+        return [Part("not recorded", whole_ns, _SLEPT_OR_WAITED)]
     found = []
     if whole_ns > waited_ns:
         before = Part("not recorded", whole_ns - waited_ns)
@@ -618,6 +619,8 @@ def _waiting(flight: Flight, wait: _Span, held: Throttled | None) -> list[Part]:
 
 # A thread that asks again and again is on a CPU in between for less of a sleep.
 _ASKS_SHARE = 0.25
+# A sleep of less than so much of those before has not run out as they did.
+_CUT_SHARE = 0.9
 
 
 def _as_one_wait(
@@ -642,7 +645,7 @@ def _as_one_wait(
             slept_ns = first.time_ns
         else:
             is_wait = run and is_of_futex(first.what)
-            if is_wait and (wake := sleeps.ended_by_own(span)):
+            if is_wait and (wake := sleeps.ended_by_thread(span, slept_ns)):
                 _give_to_last(found, [*run, i], wake, sleeps)
             run = []
     return found
@@ -690,26 +693,28 @@ class _Sleeps:
         """What ended the sleep with which a time without a CPU began."""
         return wake_between(self.wakes, span.begin_ns, span.end_ns, self.name)
 
-    def ended_by_own(self, span: _Span) -> Wake | None:
-        """Who ended a sleep; of a short one the only thread of its process that ran.
+    def ended_by_thread(self, span: _Span, timeout_ns: int) -> Wake | None:
+        """Who ended a wait of a futex; of a short one its process' only other thread.
 
-        What ends a wait of a futex, but for a timeout, is a thread.
+        Of a short one nothing is written. One that is over before its timeout was ended
+        by a thread: if one of its process ran then, by that, unless others share it.
         """
         wake = self.wake(span)
         if wake:
             return wake if wake.waker_is_known else None
-        if span.waited_ns == UNKNOWN_WAIT:
-            return None  # nor when it was woken
+        slept_ns = span.end_ns - span.begin_ns
+        if span.waited_ns == UNKNOWN_WAIT or slept_ns > _CUT_SHARE * timeout_ns:
+            return None  # not known when it was woken, or it may have run out
         switches = self.flight.switches
         mine = switches[switches["thread"] == self.thread]
-        at_ns = span.end_ns - min(span.waited_ns, span.end_ns - span.begin_ns)
+        at_ns = span.end_ns - min(span.waited_ns, slept_ns)
         pid = int(mine["pid"][-1]) if len(mine) else 0
         ran = _threads_of(self.flight, pid, at_ns - _WAKES_NS, at_ns) - {self.thread}
         if len(ran) != 1:
             return None
         (thread,) = ran
         name = switches["comm"][switches["thread"] == thread][-1]
-        return Wake(at_ns, thread, pid, _text(name), _UNKNOWN_CALL, ())
+        return Wake(at_ns, thread, pid, field_text(name), _UNKNOWN_CALL, ())
 
     def part(self, span: _Span, wake: Wake | None, time_ns: int) -> Part:
         """A sleep of so long, with which a time without a CPU began."""
@@ -764,17 +769,13 @@ def _occupants(flight: Flight, span: _Span) -> tuple[dict[str, Any], ...]:
     for row, known, took_ns in zip(of_cpu, seen, overlap.tolist(), strict=False):
         if took_ns > 0:
             pid = int(row["pid"])
-            names[pid] = _text(row["comm"])  # the last, where it had several
+            names[pid] = field_text(row["comm"])  # the last, where it had several
             who = (pid, "") if row["thread"] else (0, IDLE)
             times[who if known else (0, UNTRACED)] += took_ns
     return tuple(
         {"pid": pid, "comm": comm or names[pid], "time_ns": took_ns}
         for (pid, comm), took_ns in times.most_common()
     )
-
-
-def _text(comm: Any) -> str:
-    return bytes(comm).partition(b"\0")[0].decode(errors="replace")
 
 
 def _merged(parts: Sequence[Part]) -> list[Part]:
