@@ -190,6 +190,8 @@ class Recorder:
         """
         try:
             self.join()
+            if self.capture.flight:
+                self.capture.flight.finish()  # with what the last rows ask for
             self.end()
             self.capture.check()
         finally:
@@ -204,7 +206,6 @@ class Recorder:
     def end(self) -> None:
         """Give out what is left when nothing more will come."""
         self._note_counters()
-        self.note(end=True)
         self._hold(self.joiner.finish(), self.capture.drained_ns + 1)
         self._begin_step()
         logs = self._read_sources()
@@ -212,6 +213,7 @@ class Recorder:
         for held_ns in [held_ns for held_ns, _ in self._held]:
             self._give_out(held_ns + 1)
         self._give_out(FOREVER)
+        self.note(end=True)  # behind the copies that were asked for meanwhile
         self._record(logs, {})
 
     def end_recording(self, **what: Any) -> None:

@@ -14,12 +14,14 @@ from latprof_agent.story.slowest import (
     Slowest,
     mixed,
 )
+from latprof_agent.story.stories import spans_of
 from latprof_analysis.report.story_lines import (
     causes,
     count_line,
     flow_lines,
     summary_lines,
 )
+from latprof_analysis.stages import STAMPS
 
 MS = 1_000_000
 
@@ -73,6 +75,31 @@ def test_which_are_kept_does_not_depend_on_their_order(seed):
         assert [kept.identity for kept in getattr(one, name)] == [
             kept.identity for kept in getattr(other, name)
         ]
+
+
+@pytest.mark.parametrize(
+    ("row", "spans"),
+    [
+        # before its send call, in it and in its socket, on its way, unread
+        (
+            {"created": 10, "send": 50, "queue": 51, "xmit": 52}
+            | {"arrive": 60, "ready": 61, "read": 90},
+            [(10, 50), (50, 51), (51, 52), (52, 60), (60, 61), (61, 90)],
+        ),
+        # a stage without a stamp between is asked for as one
+        (
+            {"send": 50, "queue": 51, "ready": 61, "read": 90},
+            [(50, 51), (51, 61), (61, 90)],
+        ),
+        ({"ready": 61, "read": 90}, [(61, 90)]),
+        ({}, []),
+        ({"kind": "exchange", "ready": 20, "reply_sent": 80, "send": 1}, [(20, 80)]),
+    ],
+)
+def test_what_is_asked_of_a_message_is_each_of_its_stages(row, spans):
+    stamps = dict.fromkeys([*STAMPS, "reply_sent"]) | row
+    found = {f"{name}_ns": value for name, value in stamps.items() if name != "kind"}
+    assert spans_of(found | {"kind": row.get("kind", "request")}) == spans
 
 
 def test_few_are_all_kept():

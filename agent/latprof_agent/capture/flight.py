@@ -267,12 +267,17 @@ class FlightRecorder:
             self._bytes = sum(flight.nbytes for _, _, flight in self._flights)
 
     def finish(self) -> None:
-        """Copy it for what is still due; nothing is written any more."""
+        """Copy it for what is still due; nothing is written any more.
+
+        Again, where more was asked for since.
+        """
         with self._asked:
             self._ending = True
             self._asked.notify()
         if self._thread:
             self._thread.join()
+        while self._take():
+            pass
         self.symbols.finish()
 
     def lost(self, ring: str) -> int:

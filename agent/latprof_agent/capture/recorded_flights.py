@@ -81,6 +81,9 @@ class Watched(Protocol):
     ) -> None:
         """Keep what CPUs did in those of these spans that are long."""
 
+    def finish(self) -> None:
+        """Keep what was asked for until now; nothing is written any more."""
+
 
 class Flights(Protocol):
     """What stories ask for; see `FlightRecorder`, which is one."""
@@ -346,6 +349,9 @@ class RecordedFlights:
 
     def look_at(self, *_spans: NDArray[Any]) -> None:
         """There is nothing to be copied."""
+
+    def finish(self) -> None:
+        """All that was copied is there."""
 
     def keep(self, *_spans: Any) -> None:
         """There is nothing but what was asked for."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from latprof_analysis.read.stories import FORMAT
 from latprof_analysis.records.exchange_rows import ExchangeRows
 from latprof_analysis.records.joiner import FOREVER, Joiner
 from latprof_analysis.records.message_rows import Ints, Messages, Rows
-from latprof_analysis.stages import EXCHANGE, STAGES
+from latprof_analysis.stages import EXCHANGE, STAGES, STAMPS
 from latprof_analysis.stats.histogram import Histogram
 from latprof_analysis.story.device_queue import Ends, wait_of
 from latprof_analysis.story.stacks import FEW
@@ -120,9 +121,8 @@ class Stories(Sink):
         if now_ns < self._forgot_ns + FORGETS_NS:
             return
         self._forgot_ns = now_ns
-        rows = (one.row for one in self._slowest.kept)
-        spans = [_span(row) for row in rows]
-        self._recorder.keep(filter(all, spans), now_ns - FINISHED_NS)
+        spans = (span for one in self._slowest.kept for span in spans_of(one.row))
+        self._recorder.keep(spans, now_ns - FINISHED_NS)
 
     def _slow(
         self, limit: _Limit, rows: Rows, took_ns: Ints, ended_ns: Ints
@@ -243,12 +243,14 @@ def _exchange(
     return found, None
 
 
-def _span(row: dict[str, Any]) -> tuple[int, int]:
-    """Return when a message, or a server's part of an exchange, began and ended."""
-    if row["kind"] == EXCHANGE:
-        return row["ready_ns"], row["reply_sent_ns"]
-    begins = (row[f"{stamp}_ns"] for stamp in ("created", "send", "arrive", "ready"))
-    return next(filter(None, begins), 0), row["read_ns"] or 0
+def spans_of(row: dict[str, Any]) -> list[tuple[int, int]]:
+    """Return the times of which its story asks what CPUs did.
+
+    One copy need not have the whole of a message: each of its stages is asked for.
+    """
+    names = ("ready", "reply_sent") if row["kind"] == EXCHANGE else STAMPS
+    stamps = [row[f"{name}_ns"] for name in names if row[f"{name}_ns"]]
+    return list(pairwise(stamps))
 
 
 def _exchange_stages(row: dict[str, Any], recorder: Flights) -> dict[str, Any]:
