@@ -38,7 +38,7 @@ static long send_abandon(__u32 index, struct abandoned *c)
 	m = send_at(c->sk, s, at, false);
 	if (!m)
 		return 1;
-	send_emit(c->sk, s, m, 0,
+	send_emit(c->sk, s, m, at, 0,
 		  m->end > c->sent ? RECORD_NOT_TRANSMITTED : 0);
 	return 0;
 }

@@ -517,6 +517,8 @@ struct task_group {
 };
 
 struct rq {
+	__u64 clock;
+	__u64 clock_task; /* the same, less what interrupts and the host took */
 	__u64 clock_pelt; /* as the scheduler's, but slower where its CPU is */
 };
 
@@ -528,6 +530,8 @@ struct cfs_rq {
 };
 
 struct sched_entity {
+	__u64 exec_start; /* by clock_task: its run is counted until then */
+	__u64 sum_exec_runtime;
 	struct cfs_rq *cfs_rq; /* of its group */
 };
 
@@ -545,7 +549,7 @@ struct task_struct {
 	char comm[16];
 	struct files_struct *files;
 	struct sched_info sched_info;
-	unsigned long nvcsw; /* switches of its own accord */
+	unsigned long nvcsw; /* switches by itself: it slept */
 };
 
 #pragma clang attribute pop

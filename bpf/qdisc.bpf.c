@@ -220,9 +220,9 @@ static __always_inline long entry_leave(__u32 index, struct passing *p)
 		return 1;
 	/* else: its own packet was dropped in the qdisc, or unseen */
 	if (m->end > segment->start)
-		send_emit(p->sk, s, m, p->now, 0);
+		send_emit(p->sk, s, m, at, p->now, 0);
 	else
-		send_emit(p->sk, s, m, 0, RECORD_NOT_TRANSMITTED);
+		send_emit(p->sk, s, m, at, 0, RECORD_NOT_TRANSMITTED);
 	chunk_leave(p->sk, s, at, SIDE_SENDER);
 	return 0;
 }

@@ -182,6 +182,10 @@ int BPF_PROG(on_read, struct sock *sk)
 	c.pid = task->tgid;
 	reader_came(&s->reader, &s->reader_pid, task, sk->__sk_common.skc_num,
 		    c.now);
+	if (!histograms && sk->sk_max_ack_backlog) { /* accepted: a server */
+		s->worked = 0;
+		s->asked = work_begin(&s->reader, task, c.now, &s->work);
+	}
 	if (histograms)
 		counting_begin(&c);
 	if (!range_read(0, &c))
@@ -200,7 +204,7 @@ int BPF_PROG(on_read, struct sock *sk)
 		exchange_read(&s->exchange, c.now, c.ready_ns,
 			      all_is_heard(s, tp));
 	} else if (!histograms && has_recorder && sk->sk_max_ack_backlog) {
-		s->exchange.begin_ns = c.ready_ns; /* accepted: at a server */
+		s->exchange.begin_ns = c.ready_ns;
 	}
 	return 0;
 }

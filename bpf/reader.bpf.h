@@ -27,6 +27,7 @@ struct reader {
 	__u64 task; /* address; 0 unknown */
 	__u32 thread;
 	__u8 number; /* of the readers of this socket */
+	__u16 sleeps; /* how often it had slept when it read, low bits */
 };
 
 /* Who read last at this port: mostly the one who will read a new connection. */

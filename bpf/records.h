@@ -11,6 +11,8 @@
 
 #include <linux/types.h>
 
+#define WORK_NS 16 /* unit of what a thread did between a read and a send */
+
 /* The sender's half of one message, written when it left for the driver. */
 struct sent_message {
 	__u64 flow; /* see struct flow */
@@ -26,6 +28,10 @@ struct sent_message {
 	__u16 flags; /* enum record_flag */
 	__u16 head; /* enum head_kind */
 	__u16 head_id;
+	/* RECORD_ANSWER: what its thread did since it had read the request, in
+	 * units of WORK_NS */
+	__u32 run; /* it was on a CPU; all ones: but for `waited` always */
+	__u32 waited; /* it could run, and had no CPU */
 	__u32 pad;
 };
 
@@ -526,6 +532,9 @@ enum record_flag {
 	RECORD_NOT_ACCEPTED = 512,
 	/* it waited in a queue at the entry of its host: that of an ifb */
 	RECORD_ENTRY_QUEUED = 1024,
+	/* it begins a server's reply, by the thread that has read the request
+	 */
+	RECORD_ANSWER = 2048,
 };
 
 /* The front of each CPU's ring, see ring.bpf.h. */
@@ -624,7 +633,7 @@ struct options {
 	__u8 pad[5];
 };
 
-_Static_assert(sizeof(struct sent_message) == 72, "sent_message");
+_Static_assert(sizeof(struct sent_message) == 80, "sent_message");
 _Static_assert(sizeof(struct received_range) == 80, "received_range");
 _Static_assert(sizeof(struct flow) == 80, "flow");
 _Static_assert(sizeof(struct task) == 32, "task");

@@ -44,6 +44,7 @@ static __noinline void send_merge(struct sock *sk, struct stream *s, __u64 end,
 	m->end = end;
 	m->size_bytes += size_bytes;
 	m->merged++;
+	s->worked = 0; /* the answer may be in it */
 	if (histograms)
 		ends_note(s->flow_out, end);
 	count(merged_sends);
@@ -86,7 +87,7 @@ static __noinline bool same_call(struct sock *sk, struct stream *s,
 				 const struct msghdr *msg, __u64 start)
 {
 	const struct pending_send *m;
-	__u64 moved;
+	__u32 moved;
 
 	if (msg->msg_iter.iov_offset)
 		return true;
@@ -96,7 +97,7 @@ static __noinline bool same_call(struct sock *sk, struct stream *s,
 	if (m && start == m->end - m->size_bytes)
 		return !(msg->msg_flags & MSG_DONTWAIT); /* waits for room */
 	/* between two buffers of one call, as many further as fewer are left */
-	moved = ((__u64)msg->msg_iter.__iov - s->buffers) /
+	moved = ((__u32)(__u64)msg->msg_iter.__iov - s->buffers) /
 		sizeof(struct iovec);
 	return moved && moved == s->buffer_count - msg->msg_iter.nr_segs;
 }
@@ -109,6 +110,14 @@ static __noinline void sender_task(struct stream *s, __u32 pid, __u64 now)
 	if (!s->reader.task)
 		reader_set(&s->reader, (__u64)bpf_get_current_task_btf(),
 			   bpf_get_current_pid_tgid());
+}
+
+/* The first send behind a server's read. */
+static __noinline void answer_begin(struct stream *s, __u64 now)
+{
+	s->asked = 0;
+	s->worked = work_end(&s->reader, now, &s->work);
+	s->answer = s->tail;
 }
 
 /* A message begins a turn, or goes on with it. `msg`: NULL, it is not seen. */
@@ -180,7 +189,7 @@ static __always_inline int send_begin(const struct sock *const_sk,
 	if (msg) {
 		if (end == s->given_end && same_call(sk, s, msg, start))
 			return 0;
-		s->buffers = (__u64)msg->msg_iter.__iov;
+		s->buffers = (__u32)(__u64)msg->msg_iter.__iov;
 		s->buffer_count = msg->msg_iter.nr_segs;
 	}
 	if (older) {
@@ -194,6 +203,8 @@ static __always_inline int send_begin(const struct sock *const_sk,
 	call_head(given, left, !start, &head);
 	if (is_early(&head, left) && !tp->bytes_received)
 		head.kind = HEAD_TLS_EARLY;
+	if (s->asked)
+		answer_begin(s, now);
 	if (histograms)
 		turn_send(sk, s, tp, now, given, &head, left);
 	else if (has_recorder && s->exchange.begin_ns)

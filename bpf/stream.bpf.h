@@ -22,7 +22,7 @@
 #include "message_ends.bpf.h"
 #include "packet.bpf.h"
 #include "peer.bpf.h"
-#include "reader.bpf.h"
+#include "work.bpf.h"
 
 #define SHALLOW_SENDS 3
 #define SHALLOW_RANGES 3
@@ -69,8 +69,8 @@ struct stream {
 	__u64 tail; /* next free; head <= queued <= tail, which never wrap */
 	__u64 queued; /* first whose last byte was not handed to the device */
 	__u64 head; /* first that has not left */
-	__u64 base; /* number of the one at place 0 of `sends` */
-	__u64 buffers; /* of the last send call: where, and ... */
+	__u32 base; /* number of the one at place 0 of `sends`, low bits */
+	__u32 buffers; /* of the last send call: where, low bits, and ... */
 	__u32 buffer_count;
 	__u32 out_zero; /* sequence number of the first byte */
 	__u32 device; /* that packets are handed to first */
@@ -87,15 +87,22 @@ struct stream {
 	__u32 range_head;
 	__u32 range_base;
 	struct reader reader;
+	struct work
+		work; /* of a run, of a server's reader: at its read, and ... */
 
 	__u32 generation; /* of the filter that wants it; 0: ask again */
 	__u32 held; /* an exchange, which is not counted yet: its time */
 	__u32 sender_pid; /* announced */
 	__u32 reader_pid;
-	__u32 answering_thread; /* that began to send the last reply */
+	union { /* that began the last reply */
+		__u32 answering_thread; /* counting */
+		__u32 answer; /* else the message, low bits of its number */
+	};
 	__u8 announced; /* bits of enum flow_side, without SIDE_ACCEPTED */
 	__u8 deep : 1; /* it has, or had, chunks */
 	__u8 grouped : 1; /* its group is decided */
+	__u8 asked : 1; /* a request was read, and `work` is of then */
+	__u8 worked : 1; /* ... between that and its answer */
 	struct handshake handshake;
 	__u32 handshake_us; /* RTT, until it is counted */
 	__u16 window; /* of time, that it is followed in, the low bits */
@@ -206,7 +213,7 @@ static __noinline void chunks_drop(struct sock *sk, const struct stream *s)
 static __always_inline struct pending_send *
 send_at(struct sock *sk, struct stream *s, __u64 number, bool create)
 {
-	__u64 place = number - s->base;
+	__u32 place = (__u32)number - s->base;
 	struct chunk *chunk;
 
 	if (place < SHALLOW_SENDS)
@@ -256,6 +263,7 @@ static __noinline void stream_restart(struct sock *sk, struct stream *s)
 	s->exchange.turn = TURN_NONE;
 	s->exchange.state &= TAKES_NO_TURNS;
 	s->exchange.due = 0;
+	s->asked = s->worked = 0;
 	s->held = 0;
 	s->window = options.window;
 }
@@ -510,9 +518,10 @@ static __always_inline void sent_half_count(struct sock *sk, struct stream *s,
 	sent_half(half);
 }
 
+/* `number`: of the message. */
 static __always_inline void send_emit(struct sock *sk, struct stream *s,
 				      const struct pending_send *m,
-				      __u64 xmit_ns, __u16 flags)
+				      __u64 number, __u64 xmit_ns, __u16 flags)
 {
 	struct sent_message half = {
 		.flow = s->flow_out,
@@ -529,6 +538,11 @@ static __always_inline void send_emit(struct sock *sk, struct stream *s,
 		.head_id = m->head_id,
 	};
 
+	if (s->worked && s->answer == (__u32)number) {
+		half.flags |= RECORD_ANSWER;
+		half.run = s->work.run;
+		half.waited = s->work.waited;
+	}
 	if (histograms)
 		sent_half_count(sk, s, &half);
 	else
@@ -663,7 +677,7 @@ static __noinline void send_cut(struct sock *sk, struct stream *s, __u64 end)
 	    !send_claim(s, s->tail - 1))
 		return;
 	m->packets += !m->packets;
-	send_emit(sk, s, m, *(volatile __u64 *)&s->xmit_ns, 0);
+	send_emit(sk, s, m, s->tail - 1, *(volatile __u64 *)&s->xmit_ns, 0);
 }
 
 #endif

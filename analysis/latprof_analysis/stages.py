@@ -173,12 +173,22 @@ _LABELS = {
     "server_queue": (2, "not yet read"),
     "server_wakeup": (3, "waiting for CPU"),
     "server_work": (2, "not yet answered"),
+    "server_cpu": (3, "on CPU"),
+    "server_cpu_wait": (3, "waiting for CPU again"),
+    "server_sleep": (3, "asleep"),
     "reply_way": (1, "reply's way"),
     "reply_pauses": (2, "server paused"),
+    "client_queue": (2, "not yet read by client"),
+    "client_wakeup": (3, "client waiting for CPU"),
     UNTIL_PAUSE: (1, "until its first pause"),
 }
 PARTS = tuple(_LABELS)
 SUMMANDS = ("request_way", "server", "reply_way")
+#: Of `server_work`, what its thread did; they sum to it where they are known.
+WORK_PARTS = ("server_cpu", "server_cpu_wait", "server_sleep")
+INNER_PARTS = tuple(
+    name for name in PARTS if name not in ("response", *SUMMANDS, UNTIL_PAUSE)
+)
 # Where parts begin and end: without one of them, two parts are one.
 EXCHANGE_STAMPS = ("request_sent", "request_ready", "request_read", "reply_sent")
 _CHAINS = (

@@ -178,16 +178,24 @@ def test_parts_sum_to_the_response_whatever_stamp_is_missing(drawn):
 
 
 def test_what_is_within_a_part_is_taken_off_it():
-    row = exchange((10, 20, 50, 90, 200), server_wakeup_ns=12, reply_pauses_ns=60)
-    parts = {name: times[0] for name, times in summed_parts(frame_of([row])).items()}
-    assert parts == {
+    within = {"server_wakeup_ns": 12, "reply_pauses_ns": 60}
+    client = {"client_queue_ns": 30, "client_wakeup_ns": 25}
+    row = exchange((10, 20, 50, 90, 200), **within, **client)
+    work = {"server_cpu_ns": 25, "server_cpu_wait_ns": 5, "server_sleep_ns": 10}
+    apart = {
         "request's way": 10,
         "not yet read": 18,
         "waiting for CPU": 12,
-        "not yet answered": 40,
-        "reply's way": 50,
+        "reply's way": 20,
         "server paused": 60,
+        "not yet read by client": 5,
+        "client waiting for CPU": 25,
     }
+    done = {"on CPU": 25, "waiting for CPU again": 5, "asleep": 10}
+    for one, parts in ((row, {"not yet answered": 40}), (row | work, done)):
+        found = summed_parts(frame_of([one]))
+        assert {name: times[0] for name, times in found.items()} == apart | parts
+        assert sum(times[0] for times in found.values()) == row["response_ns"]
 
 
 def test_the_half_that_was_seen_has_its_table_and_no_figure(tmp_path):

@@ -202,6 +202,29 @@ SLOW = {
         ),
         ({"reply_way_ns": 9_000}, "of which 9.00 us in the reply's way"),
         (
+            {"reply_way_ns": 9_000, "client_queue_ns": 8_000},
+            "of which 8.00 us in the client, not yet read",
+        ),
+        (
+            {
+                "reply_way_ns": 9_000,
+                "client_queue_ns": 8_000,
+                "client_wakeup_ns": 5_000,
+            },
+            "of which 8.00 us in the client, waiting for a CPU",
+        ),
+        *(
+            (
+                {"server_ns": 9_000, "server_work_ns": 8_500, part: 7_000},
+                f"of which 9.00 us in srv (pid 8), {words}",
+            )
+            for part, words in (
+                ("server_cpu_ns", "on a CPU"),
+                ("server_cpu_wait_ns", "waiting for a CPU"),
+                ("server_sleep_ns", "asleep"),
+            )
+        ),
+        (
             {"request_way_ns": None, "server_ns": 9_000},
             "of which 9.00 us in the request's way and srv (pid 8)",
         ),
@@ -309,6 +332,17 @@ def _parts(**shares):
             _parts(response=1.0, server=0.9, server_queue=0.7, server_wakeup=0.6)
             | _parts(server_work=0.2, request_way=0.05, reply_way=0.05),
             "60.0% waiting for CPU, 20.0% not yet answered",
+        ),
+        # what its thread did is known of three quarters
+        (
+            _parts(response=1.0, server=0.9, server_work=0.8, server_cpu=0.25)
+            | _parts(server_sleep=0.4, reply_way=0.1),
+            "40.0% asleep, 25.0% on CPU, 15.0% not yet answered",
+        ),
+        (
+            _parts(response=1.0, reply_way=0.97, server=0.03)
+            | _parts(client_queue=0.8, client_wakeup=0.75),
+            "75.0% client waiting for CPU, 17.0% reply's way",
         ),
         (_parts(response=1.0, reply_way=0.97, server=0.03), "97.0% reply's way"),
         # none of many is worth a word

@@ -89,6 +89,8 @@ def messages(rows):
         "retransmits": zero,
         "head": zero,
         "head_id": zero,
+        "answer_run_ns": np.full(len(rows), BLANK),
+        "answer_waited_ns": np.full(len(rows), BLANK),
         "sender_pid": zero + 100,
         "reader_pid": zero + 200,
         PROBE_STATISTICS: np.full(len(rows), BLANK),

@@ -258,7 +258,19 @@ EXCHANGES = Schema(
         _count("server_queue_ns", "part of server: readable, and not yet read"),
         _count("server_wakeup_ns", "part of server_queue: runnable without a CPU"),
         _count("server_work_ns", "part of server: from request_read to reply_sent"),
+        _count(
+            "server_cpu_ns",
+            "part of server_work: its thread was on a CPU; blank where another thread "
+            "answered than the one that had read",
+        ),
+        _count("server_cpu_wait_ns", "part of server_work: runnable without a CPU"),
+        _count("server_sleep_ns", "part of server_work: its thread slept"),
         _count("reply_pauses_ns", "part of reply_way: the server had not sent on"),
+        _count(
+            "client_queue_ns",
+            "part of reply_way: the reply's last byte was readable, and not yet read",
+        ),
+        _count("client_wakeup_ns", "part of client_queue: runnable without a CPU"),
         Column(
             "response_ns",
             "count",

@@ -27,6 +27,9 @@ from latprof_analysis.stages import (
 )
 
 COLUMNS = EXCHANGES.names
+# Counts of what a thread did have 32 bits, in units of 16 ns.
+_LONGEST_WORK_NS = 16 << 32
+_LEAST_SLEEP_NS = 32
 KINDS = [EXCHANGE, "warmup", "train", "loaded", HANDSHAKE, UNANSWERED]
 
 
@@ -139,6 +142,10 @@ def _times(request: Ints, reply: Ints) -> dict[str, Ints]:
     waited = _between(ready, read, ~pipelined)
     wakeup = np.where(waited == BLANK, BLANK, request[Turn.WAKEUP_NS])
     came = _between(replied, got, ~pipelined)
+    work = _between(read, replied, ~pipelined)
+    unread = np.where(
+        came == BLANK, BLANK, _between(reply[Turn.READY_NS], got, ~pipelined)
+    )
     return {
         "pipelined": np.where(pipelined, 1, BLANK),
         "request_sent_ns": blank_zeros(sent),
@@ -151,12 +158,30 @@ def _times(request: Ints, reply: Ints) -> dict[str, Ints]:
         "reply_way_ns": came,
         "server_queue_ns": waited,
         "server_wakeup_ns": wakeup,
-        "server_work_ns": _between(read, replied, ~pipelined),
+        "server_work_ns": work,
+        **_work_parts(work, reply[Turn.RUN_NS], reply[Turn.WAITED_NS]),
         "reply_pauses_ns": np.where(came == BLANK, BLANK, reply[Turn.PAUSES_NS]),
+        "client_queue_ns": unread,
+        "client_wakeup_ns": np.where(unread == BLANK, BLANK, reply[Turn.WAKEUP_NS]),
         "until_pause_ns": _between(
             sent, np.minimum(reply[Turn.PAUSE_NS], got), everywhere
         ),
         "response_ns": _between(sent, got, everywhere),
+    }
+
+
+def _work_parts(work: Ints, run: Ints, waited: Ints) -> dict[str, Ints]:
+    """Return what the server's thread did in this time; the rest of it was sleep."""
+    known = (work != BLANK) & (work < _LONGEST_WORK_NS) & (run != BLANK)
+    waits = np.clip(waited, 0, np.maximum(work, 0))
+    runs = np.clip(run, 0, work - waits)
+    # of neither count the last digit is known
+    rest = work - waits - runs
+    runs = np.where(rest < _LEAST_SLEEP_NS, work - waits, runs)
+    return {
+        "server_cpu_ns": np.where(known, runs, BLANK),
+        "server_cpu_wait_ns": np.where(known, waits, BLANK),
+        "server_sleep_ns": np.where(known, work - waits - runs, BLANK),
     }
 
 

@@ -353,6 +353,8 @@ class Exchanges:
         parts[Turn.IS_DATAGRAM] = datagrams[place]
         parts[Turn.IS_REPLY] = ~to_server
         parts[Turn.FLOW] = flow.view("i8")
+        parts[Turn.RUN_NS] = rows.numbers["answer_run_ns"]
+        parts[Turn.WAITED_NS] = rows.numbers["answer_waited_ns"]
         parts[Turn.FIRST_SEQUENCE] = rows.numbers["sequence"]
         parts[Turn.LAST_SEQUENCE] = rows.numbers["sequence"]
         parts[Turn.BEGIN_NS] = parts[Turn.END_NS] = when

@@ -113,8 +113,8 @@ class Joiner:
             self.unmatched[cause] = self.unmatched.get(cause, 0) + n
 
     def flag(self, name: str) -> int:
-        """A bit of the records' flags."""
-        return self._flags[name]
+        """A bit of the records' flags; 0: a recording of before has none such."""
+        return self._flags.get(name, 0)
 
     def feed(self, batch: Batch, drained_ns: int) -> Pairs:
         """Join what is settled.

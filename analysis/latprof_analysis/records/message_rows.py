@@ -23,6 +23,11 @@ KINDS = ["message", "request", "reply", "heartbeat", *APART]
 MESSAGE, REQUEST, REPLY, HEARTBEAT, WARMUP = range(5)
 TRAIN, TRAIN_REPLY, LOADED, LOADED_REPLY = range(5, 9)
 
+# As in records.h.
+_WORK_NS = 16
+_NEVER_SLEPT = 0xFFFFFFFF
+_ALL = np.iinfo(np.int64).max
+
 # What hosts set a TTL to begin with.
 FIRST_TTLS = np.array([32, 64, 128, 255])
 
@@ -197,6 +202,24 @@ def _has(half: _Half, flag: int) -> Ints:
     return np.where(half.get("flags") & flag, 1, 0)
 
 
+def _answers(sent: _Half, answer: int) -> dict[str, Ints]:
+    """What a server's thread did before it began this reply; BLANK not known.
+
+    `answer` is the flag of such a message. Of one that never slept the run is _ALL
+    that is not a wait.
+    """
+    if not answer:
+        blank = np.full(len(sent.there), BLANK)
+        return {"answer_run_ns": blank, "answer_waited_ns": blank}
+    known = (sent.get("flags") & answer) != 0
+    run, waited = sent.get("run"), sent.get("waited")
+    run = np.where(run == _NEVER_SLEPT, _ALL, run * _WORK_NS)
+    return {
+        "answer_run_ns": np.where(known, run, BLANK),
+        "answer_waited_ns": np.where(known, waited * _WORK_NS, BLANK),
+    }
+
+
 def _heads(sent: _Half, received: _Half, stream: NDArray[np.bool_]) -> dict[str, Ints]:
     """What the first bytes are, by the sender; of datagrams also by the receiver."""
     seen = received.there & ~stream & ~sent.there
@@ -269,6 +292,7 @@ def messages_of(
         "reader_thread": blank_zeros(np.where(dropped, 0, received.get("thread"))),
         "not_accepted": _has(received, joiner.flag("RECORD_NOT_ACCEPTED")),
         **_heads(sent, received, stream),
+        **_answers(sent, joiner.flag("RECORD_ANSWER")),
         "entry_queued": _has(received, joiner.flag("RECORD_ENTRY_QUEUED")),
         "needless": np.zeros(len(flow), "i8"),  # retransmits, until they are counted
         "created_ns": np.zeros(len(flow), "i8"),

@@ -62,6 +62,8 @@ class RecordLayout:
     resent: dict[str, int]  # why a segment was sent again
 
 
+# Fields that recordings of before lack: a flag says which records have them.
+LATER_FIELDS = frozenset({("sent_messages", "run"), ("sent_messages", "waited")})
 # Of the header's layout: what numbers in records mean, by name.
 WORDS = tuple(field.name for field in fields(RecordLayout) if field.name != "rings")
 

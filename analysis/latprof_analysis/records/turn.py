@@ -24,6 +24,8 @@ class Turn(IntEnum):
     FIRST_SEQUENCE = auto()
     HEAD = auto()  # what its first bytes are
     IS_DATAGRAM = auto()
+    RUN_NS = auto()  # a reply: of its thread, since it had read; BLANK not known
+    WAITED_NS = auto()  # the same, for a CPU
     # the least
     BEGIN_NS = auto()  # in the client's order
     FIRST_SEND_NS = auto()

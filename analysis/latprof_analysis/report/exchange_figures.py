@@ -49,7 +49,9 @@ from latprof_analysis.report.words import duration_text, number, slug
 from latprof_analysis.stages import (
     APART,
     EXCHANGE_STAMPS,
+    INNER_PARTS,
     SUMMANDS,
+    WORK_PARTS,
     part_label,
     part_order,
     parts_present,
@@ -104,17 +106,22 @@ def summed_parts(exchanges: pd.DataFrame) -> dict[str, Floats]:
 
 def _apart(exchanges: pd.DataFrame) -> Iterator[tuple[str, Floats]]:
     """Give the parts with what is within them taken off."""
-    names = (*SUMMANDS, "server_queue", "server_wakeup", "server_work", "reply_pauses")
-    of = {name: floats(exchanges[f"{name}_ns"]) for name in names}
+    of = {name: floats(exchanges[f"{name}_ns"]) for name in (*SUMMANDS, *INNER_PARTS)}
     split = ~np.isnan(of["server_queue"]) & ~np.isnan(of["server_work"])
-    asleep = np.nan_to_num(of["server_wakeup"])
+    known = split & ~np.isnan(of["server_cpu"])
+    within = {name: np.nan_to_num(of[name]) for name in INNER_PARTS}
     yield "request_way", of["request_way"]
-    yield "server_queue", np.where(split, of["server_queue"] - asleep, np.nan)
+    queue = of["server_queue"] - within["server_wakeup"]
+    yield "server_queue", np.where(split, queue, np.nan)
     yield "server_wakeup", np.where(split, of["server_wakeup"], np.nan)
-    yield "server_work", np.where(split, of["server_work"], np.nan)
+    yield "server_work", np.where(split & ~known, of["server_work"], np.nan)
+    for name in WORK_PARTS:
+        yield name, np.where(known, of[name], np.nan)
     yield "server", np.where(split, np.nan, of["server"])
-    yield "reply_way", of["reply_way"] - np.nan_to_num(of["reply_pauses"])
+    yield "reply_way", of["reply_way"] - within["reply_pauses"] - within["client_queue"]
     yield "reply_pauses", of["reply_pauses"]
+    yield "client_queue", of["client_queue"] - within["client_wakeup"]
+    yield "client_wakeup", of["client_wakeup"]
 
 
 def exchange_sections(study: Study) -> list[Section]:

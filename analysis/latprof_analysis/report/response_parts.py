@@ -13,7 +13,9 @@ _LEAST_SHARE = 5e-4  # less is no pixel
 _INNER = {
     "server": ("server_queue", "server_work"),
     "server_queue": ("server_wakeup",),
-    "reply_way": ("reply_pauses",),
+    "server_work": ("server_cpu", "server_cpu_wait", "server_sleep"),
+    "reply_way": ("reply_pauses", "client_queue"),
+    "client_queue": ("client_wakeup",),
 }
 # In a sentence: parts of so much, until they are most of the time, and not more.
 _SAID_SHARE, _MOST_SHARE, _MOST_SAID = 0.1, 0.8, 3

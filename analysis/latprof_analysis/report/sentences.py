@@ -9,7 +9,7 @@ from typing import Any
 from latprof_analysis.report.bulk_text import bulk_text
 from latprof_analysis.report.mesh_text import mesh_sentence
 from latprof_analysis.report.response_parts import shares_sentence
-from latprof_analysis.stages import UNTIL_PAUSE
+from latprof_analysis.stages import SUMMANDS, UNTIL_PAUSE
 from latprof_analysis.study.ways import other_hosts
 from latprof_analysis.text import (
     counted,
@@ -197,14 +197,16 @@ def _where(row: Mapping[str, Any]) -> str:
     if row.get("pipelined"):
         return ", answered before its request was whole"
     pauses = row.get("reply_pauses_ns") or 0
+    unread = row.get("client_queue_ns") or 0
     times = {
         "server": (row.get("server_ns") or 0) + pauses,
         "request_way": row.get("request_way_ns") or 0,
-        "reply_way": (row.get("reply_way_ns") or 0) - pauses,
+        "reply_way": (row.get("reply_way_ns") or 0) - pauses - unread,
+        "client": unread,
     }
     most = max(times, key=lambda part: times[part])
     # what is not known may be larger
-    known = all(row.get(f"{part}_ns") is not None for part in times)
+    known = all(row.get(f"{part}_ns") is not None for part in SUMMANDS)
     is_most = known or 2 * times[most] > (row.get("response_ns") or 0)
     if times[most] <= 0 or not is_most:
         return ", its parts not known"
@@ -213,8 +215,32 @@ def _where(row: Mapping[str, Any]) -> str:
         "server": _in_server(row, times["server"]),
         "request_way": f"the request's way{again}",
         "reply_way": f"the reply's way{again}",
+        "client": _in_client(row, unread),
     }
     return f", of which {duration(times[most])} in {places[most]}"
+
+
+def _in_client(row: Mapping[str, Any], ns: float) -> str:
+    waits = (row.get("client_wakeup_ns") or 0) > ns / 2
+    did = "waiting for a CPU" if waits else "not yet read"
+    return f"{_end_of(row, 'client')}, {did}"
+
+
+def _end_of(row: Mapping[str, Any], end: str) -> str:
+    """Name one end's process."""
+    name = row.get(f"{end}_comm") or f"the {end}"
+    pid = row.get(f"{end}_pid")
+    return name if pid is None else f"{name} (pid {pid})"
+
+
+# What a server did mostly, the narrower first.
+_SERVER_DID = {
+    "server_wakeup": "waiting for a CPU",
+    "server_queue": "not yet read",
+    "server_cpu": "on a CPU",
+    "server_cpu_wait": "waiting for a CPU",
+    "server_sleep": "asleep",
+}
 
 
 def _in_server(row: Mapping[str, Any], ns: float) -> str:
@@ -222,14 +248,13 @@ def _in_server(row: Mapping[str, Any], ns: float) -> str:
     # nobody may have seen when the request's way ended
     begun = row.get("request_sent_ns") is not None
     way_too = begun and row.get("request_way_ns") is None
-    name = row.get("server_comm") or "the server"
-    text = f"the request's way and {name}" if way_too else name
-    if row.get("server_pid") is not None:
-        text += f" (pid {row['server_pid']})"
-    if (row.get("server_wakeup_ns") or 0) > ns / 2:
-        return f"{text}, waiting for a CPU"
-    not_read = (row.get("server_queue_ns") or 0) > ns / 2
-    return f"{text}, not yet read" if not_read else text
+    text = _end_of(row, "server")
+    if way_too:
+        text = f"the request's way and {text}"
+    for part, words in _SERVER_DID.items():
+        if (row.get(f"{part}_ns") or 0) > ns / 2:
+            return f"{text}, {words}"
+    return text
 
 
 def exchange_notes(figures: Mapping[str, Any]) -> Iterator[str]:

@@ -101,8 +101,13 @@ _LIKE = {
     "not yet read": "receive_queue",
     "waiting for CPU": "qdisc",
     "not yet answered": "send_queue",
+    "on CPU": "send_queue",
+    "waiting for CPU again": "qdisc",
+    "asleep": "application",
     "reply's way": "receive_stack",
     "server paused": "application",
+    "not yet read by client": "receive_queue",
+    "client waiting for CPU": "qdisc",
 }
 LEGEND_COLUMNS = "columns"
 # In a figure of fewer pixels than the first a legend has the second's columns.

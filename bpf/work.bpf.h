@@ -1,0 +1,75 @@
+/*
+ * work.bpf.h - what a server's thread did between its read of a request and the
+ * first send of its reply: on a CPU, waiting for one, or asleep.
+ *
+ * It is the difference of the scheduler's own counts at both times, so no hook
+ * of the scheduler is needed. Where another thread answers than the one that
+ * has read, nothing is known.
+ *
+ * A run since the scheduler's last count is by our clock. Where the kernel
+ * counts interrupts apart, they are in no count: of a thread that slept they
+ * count as sleep.
+ */
+#ifndef LATPROF_WORK_H
+#define LATPROF_WORK_H
+
+#include "reader.bpf.h"
+
+#define NEVER_SLEPT NOT_KNOWN /* it ran all the time, but for its waits */
+
+/* In units of WORK_NS; of two the difference counts. */
+struct work {
+	__u32 run;
+	__u32 waited; /* for a CPU */
+};
+
+/* Of the current task until now; false: this kernel does not say. */
+static __always_inline bool work_now(const struct task_struct *task, __u64 now,
+				     struct work *ret)
+{
+	const struct cfs_rq *queue;
+	const struct rq *cpu;
+
+	if (!bpf_core_field_exists(task->se.cfs_rq) ||
+	    !bpf_core_field_exists(task->sched_info))
+		return false;
+	queue = task->se.cfs_rq;
+	if (!queue)
+		return false;
+	cpu = queue->rq;
+	if (!cpu)
+		return false;
+	ret->run = (task->se.sum_exec_runtime + now - task->se.exec_start -
+		    (cpu->clock - cpu->clock_task)) /
+		   WORK_NS;
+	ret->waited = task->sched_info.run_delay / WORK_NS;
+	return true;
+}
+
+/* The reader of a server has read. */
+static __always_inline bool work_begin(struct reader *reader,
+				       const struct task_struct *task,
+				       __u64 now, struct work *ret)
+{
+	reader->sleeps = task->nvcsw;
+	return work_now(task, now, ret);
+}
+
+/* `work` is of then; false: this is another thread. */
+static __noinline bool work_end(const struct reader *reader, __u64 now,
+				struct work *work)
+{
+	const struct task_struct *task = bpf_get_current_task_btf();
+	struct work until;
+
+	if (reader->task != (__u64)task || reader->thread != (__u32)task->pid ||
+	    !work_now(task, now, &until))
+		return false;
+	work->waited = until.waited - work->waited;
+	work->run = reader->sleeps == (__u16)task->nvcsw ?
+			    NEVER_SLEPT :
+			    until.run - work->run;
+	return true;
+}
+
+#endif
