@@ -98,6 +98,23 @@ def test_names_of_a_child_that_has_ended_are_those_of_who_forked_it():
     assert told(found, of_another) == "?"
 
 
+def test_a_function_that_was_seen_before_its_process_ended_has_its_name_later(program):
+    with running(program) as (process, at):
+        seen, address = Symbols(), at["push"]
+        seen.note(sample_of(process.pid, address), {process.pid})
+        seen.finish()
+        # taken before its end, looked at behind it
+        later = sample_of(process.pid, address + 1)
+        elsewhere = sample_of(process.pid, at["main"])
+    process.wait()
+    for sample in (later, elsewhere):
+        seen.note(sample, {process.pid})
+    assert told(seen, later) == "app::queue::push(int)"
+    # nothing is known of that function, but where it is
+    offset = nm(program)["main"]
+    assert told(seen, elsewhere) == f"{program.name}+{offset:#x}"
+
+
 def test_names_are_those_of_the_file_when_the_process_has_ended(program):
     assert nm(program)["main"] == nm(program)["_ZN3app5queue4pushEi"] + (
         _distance(program)

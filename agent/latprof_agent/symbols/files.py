@@ -46,6 +46,8 @@ class Function(NamedTuple):
     call: int | None
     framed: bool
     callee: str
+    first: int
+    behind: int
 
 
 @dataclass
@@ -178,9 +180,13 @@ class Files:
         return {
             int(at): Function(
                 *(str(name), int(begin), None if call is None else int(call)),
-                *(bool(framed), str(callee)),
+                bool(framed),
+                str(callee),
+                *(int(first), int(behind)),
             )
-            for at, (name, begin, call, framed, callee) in answer["found"]
+            for at, (name, begin, call, framed, callee, first, behind) in answer[
+                "found"
+            ]
         }
 
     def close(self, number: int) -> None:
@@ -219,9 +225,9 @@ def _place(place: list[Any] | None, numbers: list[int]) -> Place | None:
     """A place with the number that its file has here."""
     if not place:
         return None
-    file, at, shown, call = place
+    file, at, shown, call, first, behind = place
     number = NOWHERE if file == NOWHERE else numbers[file]
-    return Place(number, int(at), str(shown), call)
+    return Place(number, int(at), str(shown), call, int(first), int(behind))
 
 
 def _user_of(pid: int) -> int:

@@ -43,12 +43,16 @@ class Place(NamedTuple):
         What to show where it has no name.
     call : int or None
         Of code that its process made itself: see `call_before`.
+    first, behind : int
+        From which address to which is mapped what is here.
     """
 
     source: int
     at: int
     shown: str
     call: int | None = None
+    first: int = 0
+    behind: int = 0
 
 
 class Opened(NamedTuple):
@@ -168,14 +172,18 @@ class Image:
         if not mapping.path.startswith(b"/") or mapping.is_made:
             return self._made(mapping, address)
         offset = address - mapping.first + mapping.offset
-        return Place(self._want(mapping), offset, f"{mapping.name}+{offset:#x}")
+        shown = f"{mapping.name}+{offset:#x}"
+        span = mapping.first, mapping.behind
+        return Place(self._want(mapping), offset, shown, None, *span)
 
     def _made(self, mapping: _Mapping, address: int) -> Place:
+        span = mapping.first, mapping.behind
         if mapping.path.startswith(b"[v"):  # vdso, vsyscall
             offset = address - mapping.first
-            return Place(NOWHERE, offset, f"{mapping.path.decode()}+{offset:#x}")
+            shown = f"{mapping.path.decode()}+{offset:#x}"
+            return Place(NOWHERE, offset, shown, None, *span)
         shown = f"[JIT]+{address:#x}"
-        return Place(self._want(None), address, shown, self._call(address))
+        return Place(self._want(None), address, shown, self._call(address), *span)
 
     @cached_property
     def _memory(self) -> int:

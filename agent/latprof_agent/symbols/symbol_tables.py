@@ -31,8 +31,9 @@ _RUST_HASH = re.compile(r"::h[0-9a-f]{16}$")
 # Of its name, or "" where it has none; where it begins; where the call that ends
 # at the address goes, None: there is no call before it; whether it has a frame of its
 # own there, so that the next one of a stack is who called it; the name of what is
-# called there, if that has a frame.
-Found = tuple[str, int, int | None, bool, str]
+# called there, if that has a frame; where its code begins and ends, as it is asked for:
+# 0 and 0 where other code may come to be.
+Found = tuple[str, int, int | None, bool, str, int, int]
 
 
 class _Option(ctypes.Structure):
@@ -185,8 +186,8 @@ class _Elf:
                 found.append(copy_symbols(open_regular(f"{_DEBUG_FILES}/{rest}")[0]))
         return found
 
-    def names(self, addresses: list[int]) -> dict[int, tuple[str, int]]:
-        """Names of the functions that sorted addresses are in, and their begins."""
+    def names(self, addresses: list[int]) -> dict[int, tuple[str, int, int]]:
+        """Names, begins and sizes of the functions that sorted addresses are in."""
         best: dict[int, tuple[tuple[int, int, int, int, bytes], bytes, int]] = {}
 
         def on_symbol(name: bytes, begin: int, size: int, _: object) -> int:
@@ -208,8 +209,8 @@ class _Elf:
                     *(_ON_SYMBOL(on_symbol), ctypes.byref(option), None),
                 )
         return {
-            address: (_demangled(name), begin)
-            for address, (_, name, begin) in best.items()
+            address: (_demangled(name), begin, order[1])
+            for address, (order, name, begin) in best.items()
         }
 
 
@@ -252,23 +253,28 @@ def of_elf(
     known = elf.names(sorted({a for a in addresses.values() if a is not None}))
     found = {}
     for offset, address in addresses.items():
-        name, begin = known.get(address or 0, ("", 0))
+        name, begin, size = known.get(address or 0, ("", 0, 0))
         framed = bool(name) and elf.has_frame(offset, begin)
-        found[offset] = name, begin, elf.call_before(offset), framed, ""
+        first = offset - (address or 0) + begin if name else 0
+        call = elf.call_before(offset)
+        found[offset] = name, begin, call, framed, "", first, first + size
     return _with_callees(elf, found), elf.build_id
 
 
 def _with_callees(elf: _Elf, found: dict[int, Found]) -> dict[int, Found]:
     """Name what is called, where the code says it."""
-    targets = sorted({call for _, _, call, _, _ in found.values() if call})
+    targets = sorted({one[2] for one in found.values() if one[2]})
     if not targets:
         return found
     names = {
         target: name
-        for target, (name, begin) in elf.names(targets).items()
+        for target, (name, begin, _) in elf.names(targets).items()
         if begin == target and elf.stands(target)
     }
-    return {at: (*one[:4], names.get(one[2] or 0, "")) for at, one in found.items()}
+    return {
+        at: (*one[:4], names.get(one[2] or 0, ""), *one[5:])
+        for at, one in found.items()
+    }
 
 
 def of_map(descriptor: int, size: int, addresses: list[int]) -> dict[int, Found]:
@@ -294,6 +300,7 @@ def of_map(descriptor: int, size: int, addresses: list[int]) -> dict[int, Found]
             while at < len(wanted) and wanted[at] < begin + length:
                 same = wanted[at] not in found or found[wanted[at]][0] == name
                 # functions in a JIT's map have frames
-                found[wanted[at]] = name if same else "", begin, None, True, ""
+                named = name if same else ""
+                found[wanted[at]] = named, begin, None, True, "", 0, 0
                 at += 1
     return found

@@ -34,7 +34,7 @@ class Symbols:
     A stack is of the program that its process ran then: `image` is another one with
     each exec, and the mappings are those that were seen first after it. Where the
     process has ended, they are those of one that it was forked from, or that was forked
-    from it.
+    from it; else as they were when it was looked at last.
     """
 
     def __init__(self) -> None:
@@ -46,6 +46,10 @@ class Symbols:
         self._places: dict[tuple[int, int, int], list[tuple[int, Place | None]]] = {}
         self._wanted: dict[int, set[int]] = {}
         self._found: dict[tuple[int, int], Function] = {}
+        # what was mapped, by image and first address: a place there, and its address
+        self._mapped: dict[int, dict[int, tuple[int, Place]]] = {}
+        # what is known of a file, by where it begins
+        self._functions: dict[int, dict[int, Function]] = {}
         self._kernel_wanted: set[int] = set()
         self._lock = threading.Lock()  # of what is noted, by another thread
         self._thread: WatchedThread | None = None
@@ -78,10 +82,22 @@ class Symbols:
             relative = self._relatives.of(number, now_ns)
             if relative:
                 found |= self._look(relative, {number: images[number]})
+            if number not in found:
+                found[number] = self._recalled(number, images[number])
         with self._lock:
             for number, places in found.items():
                 for address, place in places:
                     self._keep(now_ns, (pid, number, address), place)
+
+    def _recalled(self, image: int, addresses: list[int]) -> list[tuple[int, Place]]:
+        """Find where addresses are by what was mapped there at an earlier look."""
+        spans = self._mapped.get(image, {}).values()
+        return [
+            (address, _moved(known, address))
+            for address in addresses
+            for known in spans
+            if known[1].first <= address < known[1].behind
+        ]
 
     def _look(self, pid: int, images: Images) -> dict[int, list[tuple[int, Any]]]:
         """Find where addresses are; nothing if it has ended, or may not be seen."""
@@ -98,7 +114,10 @@ class Symbols:
             seen[-1] = now_ns, place
         else:
             seen.append((now_ns, place))
-        if not place or place[:2] in self._found:
+        if not place:
+            return
+        self._mapped.setdefault(key[1], {})[place.first] = key[2], place
+        if place[:2] in self._found:
             return
         if place.source != NOWHERE:
             self._wanted.setdefault(place.source, set()).add(place.at)
@@ -142,6 +161,8 @@ class Symbols:
         self.source = "bcc" if self._files.has_bcc else "file and offset"
         with self._lock:
             self._found |= {(number, at): one for at, one in found.items()}
+            functions = self._functions.setdefault(number, {})
+            functions |= {one.first: one for one in found.values() if one.behind}
 
     @property
     def cpu_seconds(self) -> float:
@@ -165,7 +186,11 @@ class Symbols:
             }
             kept = {p[:2] for seen in self._places.values() for _, p in seen if p}
             self._found = {at: f for at, f in self._found.items() if at in kept}
-        self._files.forget({source for source, _ in kept})
+            images = {image for _, image, _ in self._places}
+            self._mapped = {i: of for i, of in self._mapped.items() if i in images}
+            sources = {source for source, _ in kept}
+            self._functions = {s: f for s, f in self._functions.items() if s in sources}
+        self._files.forget(sources)
 
     def finish(self) -> None:
         """Name all that was noted; nothing can be noted any more."""
@@ -197,7 +222,7 @@ class Symbols:
         framed = False  # that function
         for depth, address in enumerate(_addresses(sample)):
             place = self._place(sample, address)
-            found = self._found.get((place.source, place.at)) if place else None
+            found = self._function(place) if place else None
             call = _call(place, found)
             if depth and call is None:
                 return [*frames, DROPPED]
@@ -215,12 +240,30 @@ class Symbols:
                 inner = place.source, found.begin
         return frames
 
+    def _function(self, place: Place) -> Function | None:
+        """What is there, or which of the functions that are known of its file."""
+        found = self._found.get((place.source, place.at))
+        if found:
+            return found
+        for one in self._functions.get(place.source, {}).values():
+            if one.first <= place.at < one.behind:
+                return one._replace(call=None, framed=False, callee="")
+        return None
+
     def _place(self, sample: Any, address: int) -> Place | None:
         """Where it was, as the first look behind the sample saw it."""
         key = int(sample["pid"]), int(sample["image"]), address
         t_ns = int(sample["t_ns"])
         seen = self._places.get(key, ())
         return next((place for until_ns, place in seen if t_ns <= until_ns), None)
+
+
+def _moved(known: tuple[int, Place], address: int) -> Place:
+    """Return the place of another address of the same mapping."""
+    of, place = known
+    at = place.at + address - of
+    name = place.shown.rpartition("+")[0]
+    return place._replace(at=at, shown=f"{name}+{at:#x}", call=None)
 
 
 def _call(place: Place | None, found: Function | None) -> int | None:
