@@ -47,7 +47,7 @@ def test_what_waited_together_is_told_once() -> None:
     assert names == {n for n in figures_of(section) if n.count("-") == 1}
     texts = [one.text for one in section.parts if hasattr(one, "text")]
     assert any("1 other message waited there with it" in text for text in texts)
-    assert texts[0] == "4 messages took 10.0 ms or longer; 3 of 4 stories told."
+    assert texts[0] == "4 messages took 10.0 ms or longer; 3 of 4 stories shown."
 
 
 def test_the_time_line_has_stages_and_threads_where_they_were() -> None:

@@ -212,7 +212,7 @@ def test_words_say_how_many_there_are_and_of_what_shares_are():
     )
     lines = list(summary_lines(of, 3))
     assert lines[0] == (
-        "10 exchanges and 890 messages took 10.0 ms or longer; 3 of 100 stories told"
+        "10 exchanges and 890 messages took 10.0 ms or longer; 3 of 100 stories shown"
     )
     assert lines[1] == (
         f"of 70 flows with a slow one {MOST_FLOWS} have a story: the slowest of each "

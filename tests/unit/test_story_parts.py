@@ -452,7 +452,7 @@ def test_causes_share_the_time_above_the_limit():
     assert [one["time_ns"] for one in whole] == [5 * MS, 5 * MS, 4 * MS]
     document |= {"slow_messages": 2, "recorder": {"skipped": 0, "symbols": "bcc"}}
     assert list(summary_lines(document, 1)) == [
-        "2 messages took 2.00 ms or longer; 1 of 2 stories told",
+        "2 messages took 2.00 ms or longer; 1 of 2 stories shown",
         "of the time above 2.00 ms of all 2:",
         "   40.0%  transit",
         f"   40.0%  {held}",

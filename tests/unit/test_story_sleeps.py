@@ -336,6 +336,16 @@ def test_causes_of_many_stories_are_by_process():
     assert cause["cause"] == expected
 
 
+def test_many_processes_of_one_program_are_one_cause():
+    def by(*pids):
+        stories = [story_of(one() | {"pid": pid}) for pid in pids]
+        return [one["cause"] for one in causes({"limit_ns": 0, "stories": stories})]
+
+    asleep = "receive_queue: asleep for a lock (mutex), woken by keeper"
+    assert by(1, 2, 3) == [f"{asleep} (pid {pid})" for pid in (1, 2, 3)]
+    assert by(1, 2, 3, 4) == [f"{asleep} (4 processes)"]
+
+
 def test_who_wakes_often_is_noted():
     rows = [
         wake(1, (100 + i, 100 + i)) for i in range(2 * WAKERS) for _ in range(i + 1)

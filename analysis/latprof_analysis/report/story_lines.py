@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from latprof_analysis.read.stories import took_ns
@@ -30,6 +30,7 @@ _Story = dict[str, Any]
 # A smaller share of a stage has no line of its own.
 _LITTLE = 0.02
 _MOST_NAMES, _MOST_CAUSES = FEW, 5
+_MOST_PROCESSES = 3  # of one program; more are one cause
 _OF_95 = 1.96  # standard errors
 _VERBS = {
     "busy": "was busy",
@@ -233,7 +234,7 @@ def count_line(document: dict[str, Any], shown: int) -> str:
     slow = [counted(n, noun) for noun, n in counts.items() if n] or ["0 messages"]
     return (
         f"{' and '.join(slow)} took {than}; {shown} of "
-        f"{len(stories)} {'story' if len(stories) == 1 else 'stories'} told"
+        f"{len(stories)} {'story' if len(stories) == 1 else 'stories'} shown"
     )
 
 
@@ -260,7 +261,9 @@ def causes(document: dict[str, Any]) -> list[dict[str, Any]]:
         Cochran, Sampling Techniques, 1977, 6.4); 0 without one. The longest first.
     """
     sample = document.get("sample")
-    rows = [_times_by_cause(one, document) for one in sample or document["stories"]]
+    stories = sample or document["stories"]
+    short = _short_names(stories)
+    rows = [_times_by_cause(one, document, short) for one in stories]
     times: dict[str, float] = {}
     for row in rows:
         for name, took in row.items():
@@ -279,8 +282,28 @@ def causes(document: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _times_by_cause(story: _Story, document: dict[str, Any]) -> dict[str, float]:
-    """Split the time above its limit of a story, and of those that it stands for."""
+def _short_names(stories: Iterable[_Story]) -> dict[str, str]:
+    """Name programs of which many processes are in stories by their number."""
+    pids: dict[str, set[int]] = {}
+    for story in stories:
+        for of in story["stages"].values():
+            for part in of["parts"] or ():
+                for one in part.get("who") or ():
+                    pids.setdefault(one["comm"], set()).add(one["pid"])
+    return {
+        comm: f"{comm} ({len(found)} processes)"
+        for comm, found in pids.items()
+        if len(found) > _MOST_PROCESSES
+    }
+
+
+def _times_by_cause(
+    story: _Story, document: dict[str, Any], short: Mapping[str, str]
+) -> dict[str, float]:
+    """Split the time above its limit of a story, and of those that it stands for.
+
+    `short` has names of programs that stand for all their processes.
+    """
     whole_ns = took_ns(story)
     limit_ns = document["limit_ns"]
     if story["message"]["kind"] == EXCHANGE:
@@ -289,7 +312,7 @@ def _times_by_cause(story: _Story, document: dict[str, Any]) -> dict[str, float]
     found: dict[str, float] = {}
     for stage, of in story["stages"].items():
         for part in of["parts"] or [{"kind": "", "time_ns": of["time_ns"]}]:
-            name = f"{stage}: {_cause(part)}" if part["kind"] else stage
+            name = f"{stage}: {_cause(part, short)}" if part["kind"] else stage
             more = part["time_ns"] * above / whole_ns if whole_ns else 0.0
             found[name] = found.get(name, 0.0) + more
     return found
@@ -310,15 +333,19 @@ def _share_error(
     return float(_OF_95 * squares**0.5 / sum(wholes))
 
 
-def _cause(part: dict[str, Any]) -> str:
+def _cause(part: dict[str, Any], short: Mapping[str, str]) -> str:
     if part["kind"] == "queued":
         return _queued(part)
-    if part["kind"] == "waiting" and part["who"]:
-        return f"waiting for a CPU, which {_name(part['who'][0])} had"
+    who = ""
+    if part.get("who"):
+        first = part["who"][0]
+        who = short.get(first["comm"]) or _name(first)
+    if part["kind"] == "waiting" and who:
+        return f"waiting for a CPU, which {who} had"
     if part["kind"] == "busy" and (within := _functions(part)):
         return f"busy in {within}"
-    if part["kind"] == "asleep" and part["who"]:
-        return f"{_words(part)}, woken by {_name(part['who'][0])}"
+    if part["kind"] == "asleep" and who:
+        return f"{_words(part)}, woken by {who}"
     return _words(part)
 
 
