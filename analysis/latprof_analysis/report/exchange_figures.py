@@ -26,6 +26,7 @@ from latprof_analysis.report.parts import (
     Text,
 )
 from latprof_analysis.report.percentile_tables import SHOWN, Row, percentile_table
+from latprof_analysis.report.response_parts import parts_shown
 from latprof_analysis.report.sentences import ends_of, exchange_notes
 from latprof_analysis.report.stage_parts import (
     floats,
@@ -178,7 +179,7 @@ def _whole(rows: pd.DataFrame) -> pd.DataFrame:
 def part_table(name: str, figures: dict[str, Any], rows: pd.DataFrame) -> Table:
     """Show each part's percentiles with their intervals, and its share."""
     table_rows: list[Row] = []
-    for part, values in figures["parts"].items():
+    for part, values in parts_shown(figures["parts"]).items():
         times = None  # of parts that are one in some rows there are none
         if f"{part}_ns" in rows:
             times = floats(rows[f"{part}_ns"].dropna())

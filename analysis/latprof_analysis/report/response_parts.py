@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from latprof_analysis.stages import UNTIL_PAUSE, part_label, part_order
+from latprof_analysis.stages import INNER_PARTS, UNTIL_PAUSE, part_label, part_order
 from latprof_analysis.text import percent
 
 _LEAST_SHARE = 5e-4  # less is no pixel
@@ -19,6 +19,22 @@ _INNER = {
 }
 # In a sentence: parts of so much, until they are most of the time, and not more.
 _SAID_SHARE, _MOST_SHARE, _MOST_SAID = 0.1, 0.8, 3
+
+
+def parts_shown(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out of tables what is within another part, and never was.
+
+    Examples
+    --------
+    >>> parts = {"reply_way": {"max_ns": 0}, "reply_pauses": {"max_ns": 0}}
+    >>> list(parts_shown(parts))
+    ['reply_way']
+    """
+    return {
+        name: one
+        for name, one in parts.items()
+        if name not in INNER_PARTS or one["max_ns"] != 0
+    }
 
 
 def parts_apart(parts: Mapping[str, Any]) -> dict[str, float]:

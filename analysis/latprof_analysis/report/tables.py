@@ -9,13 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from latprof_analysis.report.parts import Part, Table, Text
+from latprof_analysis.report.response_parts import parts_shown
 from latprof_analysis.report.sentences import (
     ends_of,
     exchange_notes,
     other_turns_sentences,
     ways_of,
 )
-from latprof_analysis.stages import INNER_PARTS, PROBE_STATISTICS, part_label
+from latprof_analysis.stages import PROBE_STATISTICS, part_label
 from latprof_analysis.text import NOT_ENOUGH, counted, duration, percent, plural, rate
 
 COLUMNS = ("p50", "p90", "p99", "p99.9", "max")
@@ -146,12 +147,8 @@ def exchange_parts(
 
 
 def _parts_of_response(name: str, figures: Mapping[str, Any]) -> Iterator[Part]:
-    parts = {
-        part_label(part): one
-        for part, one in figures["parts"].items()
-        # what is within another, and never was, is no news
-        if part not in INNER_PARTS or one["max_ns"] != 0
-    }
+    shown = parts_shown(figures["parts"])
+    parts = {part_label(part): one for part, one in shown.items()}
     if not parts:
         return
     title = f"{ends_of(name)}: {counted(figures['exchanges'], 'exchange')}"
