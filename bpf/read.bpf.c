@@ -182,7 +182,7 @@ int BPF_PROG(on_read, struct sock *sk)
 	c.pid = task->tgid;
 	reader_came(&s->reader, &s->reader_pid, task, sk->__sk_common.skc_num,
 		    c.now);
-	if (!histograms && sk->sk_max_ack_backlog) { /* accepted: a server */
+	if (sk->sk_max_ack_backlog) { /* accepted: at a server */
 		s->worked = 0;
 		s->asked = work_begin(&s->reader, task, c.now, &s->work);
 	}

@@ -422,6 +422,11 @@ struct group_counts {
 	__u64 unanswered; /* requests, at the client */
 	__u64 no_turns; /* messages sent where both ends talk at once */
 	__u64 uncounted; /* at most, of TLS: first exchanges of connections */
+	/* a server's time in exchanges of which its thread's work is known: on
+	 * a CPU; it had read, and waited for one; not yet read, or asleep */
+	__u64 server_run_ns;
+	__u64 server_wait_ns;
+	__u64 server_rest_ns;
 };
 
 /* What is slow in a group; 0 nothing. */

@@ -117,7 +117,8 @@ static __noinline void answer_begin(struct stream *s, __u64 now)
 {
 	s->asked = 0;
 	s->worked = work_end(&s->reader, now, &s->work);
-	s->answer = s->tail;
+	if (!histograms)
+		s->answer = s->tail;
 }
 
 /* A message begins a turn, or goes on with it. `msg`: NULL, it is not seen. */
@@ -150,6 +151,8 @@ static __always_inline void turn_send(struct sock *sk, struct stream *s,
 		if (!exchange_answer(&s->exchange, now, unread_bytes(sk, tp),
 				     bytes, &s->held))
 			return;
+		if (s->worked)
+			work_count(s);
 		s->exchange.due =
 			turn_flags(s, s->flow_in, s->read_end) / RECORD_SAMPLED;
 		s->answering_thread = bpf_get_current_pid_tgid();

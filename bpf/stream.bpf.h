@@ -87,8 +87,7 @@ struct stream {
 	__u32 range_head;
 	__u32 range_base;
 	struct reader reader;
-	struct work
-		work; /* of a run, of a server's reader: at its read, and ... */
+	struct work work; /* of a server's reader: at its read, and ... */
 
 	__u32 generation; /* of the filter that wants it; 0: ask again */
 	__u32 held; /* an exchange, which is not counted yet: its time */
@@ -102,7 +101,7 @@ struct stream {
 	__u8 deep : 1; /* it has, or had, chunks */
 	__u8 grouped : 1; /* its group is decided */
 	__u8 asked : 1; /* a request was read, and `work` is of then */
-	__u8 worked : 1; /* ... between that and its answer */
+	__u8 worked : 2; /* ... between that and its answer: enum worked */
 	struct handshake handshake;
 	__u32 handshake_us; /* RTT, until it is counted */
 	__u16 window; /* of time, that it is followed in, the low bits */
@@ -518,6 +517,26 @@ static __always_inline void sent_half_count(struct sock *sk, struct stream *s,
 	sent_half(half);
 }
 
+/* The server's exchange is counted, and what its thread did is known. */
+static __noinline void work_count(const struct stream *s)
+{
+	struct group_counts *counts = counts_of_group(s->exchange.group);
+	__u64 whole_ns = s->exchange.end_ns - s->exchange.begin_ns;
+	__u64 run_ns = (__u64)s->work.run * WORK_NS;
+	__u64 wait_ns = (__u64)s->work.waited * WORK_NS;
+
+	if (!counts)
+		return;
+	if (wait_ns > whole_ns)
+		wait_ns = whole_ns;
+	if (run_ns > whole_ns - wait_ns)
+		run_ns = whole_ns - wait_ns;
+	__sync_fetch_and_add(&counts->server_run_ns, run_ns);
+	__sync_fetch_and_add(&counts->server_wait_ns, wait_ns);
+	__sync_fetch_and_add(&counts->server_rest_ns,
+			     whole_ns - wait_ns - run_ns);
+}
+
 /* `number`: of the message. */
 static __always_inline void send_emit(struct sock *sk, struct stream *s,
 				      const struct pending_send *m,
@@ -538,9 +557,10 @@ static __always_inline void send_emit(struct sock *sk, struct stream *s,
 		.head_id = m->head_id,
 	};
 
-	if (s->worked && s->answer == (__u32)number) {
+	if (!histograms && s->worked && s->answer == (__u32)number) {
 		half.flags |= RECORD_ANSWER;
-		half.run = s->work.run;
+		half.run =
+			s->worked == WORK_AND_SLEEP ? s->work.run : NEVER_SLEPT;
 		half.waited = s->work.waited;
 	}
 	if (histograms)

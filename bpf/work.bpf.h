@@ -15,7 +15,14 @@
 
 #include "reader.bpf.h"
 
-#define NEVER_SLEPT NOT_KNOWN /* it ran all the time, but for its waits */
+#define NEVER_SLEPT NOT_KNOWN
+
+/* Of what a thread did between a read and a send. */
+enum worked {
+	WORK_NOT_KNOWN,
+	WORK_WITHOUT_SLEEP, /* but for its waits it ran all the time */
+	WORK_AND_SLEEP,
+};
 
 /* In units of WORK_NS; of two the difference counts. */
 struct work {
@@ -55,21 +62,21 @@ static __always_inline bool work_begin(struct reader *reader,
 	return work_now(task, now, ret);
 }
 
-/* `work` is of then; false: this is another thread. */
-static __noinline bool work_end(const struct reader *reader, __u64 now,
-				struct work *work)
+/* `work` is of then, and becomes what was done since; not known of another
+ * thread's. */
+static __noinline enum worked work_end(struct reader *reader, __u64 now,
+				       struct work *work)
 {
 	const struct task_struct *task = bpf_get_current_task_btf();
 	struct work until;
 
 	if (reader->task != (__u64)task || reader->thread != (__u32)task->pid ||
 	    !work_now(task, now, &until))
-		return false;
+		return WORK_NOT_KNOWN;
+	work->run = until.run - work->run;
 	work->waited = until.waited - work->waited;
-	work->run = reader->sleeps == (__u16)task->nvcsw ?
-			    NEVER_SLEPT :
-			    until.run - work->run;
-	return true;
+	return reader->sleeps == (__u16)task->nvcsw ? WORK_WITHOUT_SLEEP :
+						      WORK_AND_SLEEP;
 }
 
 #endif

@@ -15,7 +15,9 @@ import sys
 import pandas as pd
 import pytest
 from free_ports import free_port
+from latprof_agent.monitor.totals import SERVER_TIME, Quantity
 from latprof_agent.probes.filter import Filter
+from monitored import monitored
 from other_load import HOG
 from recording import recording
 
@@ -76,22 +78,23 @@ with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as connection:
 """
 
 
-def exchanges_and_accounts(folder, cpu):
-    """Exchanges as recorded, and what the server itself says of each."""
-    port = free_port()
+def accounts_of_a_server(cpu, port):
+    """What a server itself says of each exchange, which it has on this CPU."""
     words = str(port), str(EXCHANGES)
     command = ["taskset", "-c", str(cpu), sys.executable, "-c", SERVER, *words]
-    with (
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server,
-        recording(Filter(ports=(port,), protocols=("tcp",)), folder) as recorded,
-    ):
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout.readline() == "ready\n"
         client = [sys.executable, "-c", CLIENT, *words]
         subprocess.run(client, check=True, timeout=DEADLINE_SECONDS)
         own = json.loads(server.communicate(timeout=DEADLINE_SECONDS)[0])
-    rows = pd.read_csv(recorded.folder.path / "exchanges.csv")
-    names = ["whole_ns", "cpu_ns", "wait_ns", "sleeps"]
-    return rows, pd.DataFrame(own, columns=names)
+    return pd.DataFrame(own, columns=["whole_ns", "cpu_ns", "wait_ns", "sleeps"])
+
+
+def exchanges_and_accounts(folder, cpu):
+    port = free_port()
+    with recording(Filter(ports=(port,), protocols=("tcp",)), folder) as recorded:
+        own = accounts_of_a_server(cpu, port)
+    return pd.read_csv(recorded.folder.path / "exchanges.csv"), own
 
 
 def check(rows, own):
@@ -131,3 +134,21 @@ def test_its_waits_for_a_cpu_are_apart_from_its_run(tmp_path):
     check(rows, own)
     # half of them compute, beside another that wants the CPU as much
     assert rows["server_cpu_wait_ns"].sum() > 1_000_000
+
+
+def test_live_the_time_of_all_its_exchanges_is_split():
+    port = free_port()
+    with monitored(Filter(ports=(port,), protocols=("tcp",))) as counted:
+        own = accounts_of_a_server(min(os.sched_getaffinity(0)), port)
+    server = counted.group(role="server")
+    run_ns, wait_ns, rest_ns = (server.counted[state] for state in SERVER_TIME)
+    whole_ns = server.histograms[Quantity.SERVER].sum_ns
+    known_ns = run_ns + wait_ns + rest_ns
+    # a histogram has units of 64 ns
+    assert known_ns == pytest.approx(whole_ns, abs=64 * EXCHANGES)
+    between_ns = whole_ns - own["whole_ns"].sum()
+    least_ns, taken_ns = COUNT_NS * EXCHANGES, TICK_NS * EXCHANGES
+    for part_ns, name in ((run_ns, "cpu_ns"), (wait_ns, "wait_ns")):
+        assert -least_ns <= part_ns - own[name].sum() <= between_ns + taken_ns
+    # half of them sleep for 4 ms or longer
+    assert rest_ns > EXCHANGES / 2 * 3_000_000

@@ -16,7 +16,7 @@ from latprof_agent.live.keyboard import Keyboard
 from latprof_agent.live.pages import block, page
 from latprof_agent.live.rows import SORTS
 from latprof_agent.live.shown import Shown, Watched, Window
-from latprof_agent.monitor.totals import Quantity
+from latprof_agent.monitor.totals import Counted, Quantity
 from latprof_agent.probes.grouping import Grouping
 from made_monitor import DNS, REDIS, MadeMonitor
 
@@ -129,6 +129,17 @@ def test_a_page_is_as_large_as_the_terminal_whatever_was_typed(keys, width, heig
         shown.take(Window(Watched(), now.since(zero), now))
         lines = page(shown, chosen, Watched(), (width, height), UNICODE)
         assert len(lines) == height
+
+
+def test_a_group_says_what_its_servers_threads_did(shown):
+    counted = shown.window.interval.groups[REDIS].counted
+    states = Counted.SERVER_RUN_NS, Counted.SERVER_WAIT_NS, Counted.SERVER_REST_NS
+    counted.update(dict(zip(states, (6 * 10**8, 10**8, 3 * 10**8), strict=True)))
+    chosen = Chosen(page=Page.GROUP, group=REDIS)
+    lines = page(shown, chosen, Watched(), (120, 60), UNICODE)
+    text = "\n".join(line.plain for line in lines)
+    said = "server time: 60.0% on a CPU, 10.0% waiting for one, 30.0% not yet read"
+    assert said in text
 
 
 def test_a_long_message_is_shown_whole(shown):

@@ -381,6 +381,18 @@ def test_what_was_scaled_has_its_coverage_and_error():
     assert relative == pytest.approx(variance**0.5 / 800)
 
 
+def test_a_servers_time_is_in_seconds_by_what_its_thread_did():
+    group = GroupTotals()
+    group.counted.update({Counted.SERVER_RUN_NS: 3 * 10**9, Counted.SERVER_WAIT_NS: 5})
+    (family,) = (
+        one
+        for one in families(Totals(groups={SERVER: group}), DEFAULT_EDGES)
+        if one.name == "latprof_server_state_seconds"
+    )
+    found = {sample.labels["state"]: sample.value for sample in family.samples}
+    assert found == {"on_cpu": 3.0, "waiting_for_cpu": 5e-9}
+
+
 def test_full_groups_are_a_metric():
     room = Room(named=123, limit=128, evicted=7, refused=3, is_full=True)
     made = Totals(own=Own(groups=room))

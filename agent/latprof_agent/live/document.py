@@ -21,6 +21,7 @@ from latprof_agent.live.names import EXCHANGE, HANDSHAKE, NETWORK_RTT, PATH, rtt
 from latprof_agent.live.rows import Row, ordered, rows_of
 from latprof_agent.live.shown import Watched, Window
 from latprof_agent.monitor.totals import (
+    SERVER_TIME,
     Counted,
     Exemplar,
     Fit,
@@ -109,6 +110,7 @@ def _of_row(row: Row) -> dict[str, Any]:
             "messages_without_turns": counted[Counted.NO_TURNS],
             "uncounted_at_most": counted[Counted.UNCOUNTED],
             "parts": _of_figures(row, EXCHANGE),
+            "server_time": _of_server_time(row),
         },
         "handshakes": _of_figures(row, HANDSHAKE),
         "network_rtt": {
@@ -123,6 +125,18 @@ def _of_row(row: Row) -> dict[str, Any]:
         "retransmits_by_cause": dict(row.totals.retransmits),
         "arrivals": dict(row.totals.arrivals),
         "fits": {quantity.value: _of_fit(fit) for quantity, fit in row.fits.items()},
+    }
+
+
+def _of_server_time(row: Row) -> dict[str, int] | None:
+    """Split the server's time, as far as it is known what its thread did."""
+    counted = row.totals.counted
+    if not any(counted[state] for state in SERVER_TIME):
+        return None
+    return {
+        "on_cpu_ns": counted[Counted.SERVER_RUN_NS],
+        "waiting_for_cpu_ns": counted[Counted.SERVER_WAIT_NS],
+        "unread_or_asleep_ns": counted[Counted.SERVER_REST_NS],
     }
 
 

@@ -55,7 +55,15 @@ from latprof_agent.live.shown import (
     all_measured,
     slow_group,
 )
-from latprof_agent.monitor.totals import Counted, Exemplar, Fit, Own, Quantity, Totals
+from latprof_agent.monitor.totals import (
+    SERVER_TIME,
+    Counted,
+    Exemplar,
+    Fit,
+    Own,
+    Quantity,
+    Totals,
+)
 
 _TITLE, _DIM, _LOUD = "bold", "dim", "yellow"
 _CHOSEN = "reverse"
@@ -70,6 +78,9 @@ _UNCOUNTED = (
 _SEGMENTED, _MULTIPATH = "segmented_sends", "multipath_sockets"
 _RECEIVED = (Counted.RECEIVED_MESSAGES, Counted.RECEIVED_RANGES)
 _KEYS = "? help  enter open  e slow ones  / filter  g group  s sort  p pause  q quit"
+
+
+_ALL = 0.95  # of which it is not said that some is missing
 
 
 def page(
@@ -334,6 +345,7 @@ def _group_sentences(row: Row) -> Iterable[str]:
     if row.totals.counted[Counted.UNCOUNTED]:
         rate = _per_second(row, Counted.UNCOUNTED)
         yield f" up to {rate}/s exchanges not counted: {_UNCOUNTED}"
+    yield from _server_time(row)
     for drop, packets in row.totals.drops.most_common(3):
         yield f" dropped: {plural(packets, 'packet')}, {drop_name(drop)}"
     if (more := len(row.totals.drops) - 3) > 0:
@@ -348,6 +360,21 @@ def _group_sentences(row: Row) -> Iterable[str]:
         yield f" {'; '.join(filter(None, parts))}"
     for quantity, fit in row.fits.items():
         yield f" {_fit_sentence(quantity, fit)}"
+
+
+def _server_time(row: Row) -> Iterable[str]:
+    """Say what the server's threads did in its time, and of how much that is known."""
+    run, wait, rest = (row.totals.counted[state] for state in SERVER_TIME)
+    known = run + wait + rest
+    if not known:
+        return
+    on, wants, off = (percent(part / known) for part in (run, wait, rest))
+    text = f" server time: {on} on a CPU, {wants} waiting for one"
+    text += f", {off} not yet read or asleep"
+    figure = row.figures.get(Quantity.SERVER)
+    whole = figure.mean_ns * figure.count if figure and figure.mean_ns else 0
+    is_all = not whole or known > _ALL * whole
+    yield text if is_all else f"{text} (known of {percent(known / whole)} of it)"
 
 
 def _per_second(row: Row, *counted: Counted) -> str:

@@ -94,8 +94,13 @@ class Counted(StrEnum):
     UNANSWERED = "unanswered"  # requests, at the client
     NO_TURNS = "no_turns"  # messages sent where both ends talk at once
     UNCOUNTED = "uncounted"  # at most, of TLS: first exchanges of connections
+    # a server's time, in exchanges of which what its thread did is known
+    SERVER_RUN_NS = "server_run_ns"
+    SERVER_WAIT_NS = "server_wait_ns"  # for a CPU, once it had read
+    SERVER_REST_NS = "server_rest_ns"  # not yet read, or asleep
 
 
+SERVER_TIME = (Counted.SERVER_RUN_NS, Counted.SERVER_WAIT_NS, Counted.SERVER_REST_NS)
 MESSAGES = (
     Counted.SENT_MESSAGES,
     Counted.RECEIVED_MESSAGES,

@@ -15,6 +15,7 @@ from prometheus_client.samples import Exemplar as Mark
 
 from latprof_agent.monitor.totals import (
     MESSAGES,
+    SERVER_TIME,
     Counted,
     Exemplar,
     Group,
@@ -95,10 +96,14 @@ _COUNTERS = {
     "latprof_uncounted_exchanges": "First exchanges of TLS connections, at most, that "
     "are not counted: the request came with the handshake (0-RTT), or may have come "
     "with a client's certificate.",
+    "latprof_server_state_seconds": "Time of servers by what their thread did: on_cpu, "
+    "waiting_for_cpu once it had read, unread_or_asleep; of exchanges that were "
+    "answered by the thread that had read.",
     "latprof_dropped_packets": "Packets, or what they carried, that died on this host.",
     "latprof_retransmitted_segments": "Segments that TCP sent again.",
     "latprof_odd_segments": "Segments that came twice, or before earlier ones.",
 }
+_SERVER_STATE = "latprof_server_state_seconds"
 _COUNTED: dict[Counted, tuple[str, Labels]] = {
     Counted.SENT_MESSAGES: ("latprof_messages", {"direction": "sent"}),
     Counted.RECEIVED_MESSAGES: ("latprof_messages", {"direction": "received"}),
@@ -110,6 +115,9 @@ _COUNTED: dict[Counted, tuple[str, Labels]] = {
     Counted.UNANSWERED: ("latprof_unanswered_requests", {}),
     Counted.NO_TURNS: ("latprof_messages_without_turns", {}),
     Counted.UNCOUNTED: ("latprof_uncounted_exchanges", {}),
+    Counted.SERVER_RUN_NS: (_SERVER_STATE, {"state": "on_cpu"}),
+    Counted.SERVER_WAIT_NS: (_SERVER_STATE, {"state": "waiting_for_cpu"}),
+    Counted.SERVER_REST_NS: (_SERVER_STATE, {"state": "unread_or_asleep"}),
 }
 
 
@@ -342,9 +350,10 @@ def _estimates(totals: Totals, groups: dict[Group, Labels]) -> Iterator[Metric]:
     )
 
 
-def _counts(of_group: GroupTotals) -> Iterator[tuple[str, Labels, int]]:
+def _counts(of_group: GroupTotals) -> Iterator[tuple[str, Labels, float]]:
     for counted, count in of_group.counted.items():
-        yield *_COUNTED[counted], count
+        in_ns = counted in SERVER_TIME
+        yield *_COUNTED[counted], count / NS_PER_SECOND if in_ns else count
     drops: dict[tuple[str, str], int] = {}
     for drop, count in of_group.drops.items():
         kind = drop.place, drop.reason
