@@ -9,6 +9,7 @@
 #include "device.bpf.h"
 #include "send_call.bpf.h"
 #include "translated.bpf.h"
+#include "unresolved.bpf.h"
 
 /* The datagram whose last packet this is; its packet names it. */
 static __always_inline void datagram_of(struct datagram_socket *s,
@@ -66,9 +67,11 @@ static __noinline bool fragment_queue(struct datagram_socket *s,
 }
 
 static __noinline void sender_announce(struct datagram_socket *s, __u32 pid,
-				       __u64 now)
+				       __u64 now,
+				       const struct unresolved *waited)
 {
-	if (task_announce(pid, now))
+	if (waited ? task_announce_named(&waited->sender) :
+		     task_announce(pid, now))
 		s->sender_pid = pid;
 }
 
@@ -116,10 +119,12 @@ static __always_inline __u32 linear_after(const struct sk_buff *skb)
 }
 
 /* A packet that was handed to a device for the first time. Whether it is the
- * last of its datagram, which is `ret` then. */
+ * last of its datagram, which is `ret` then. `waited`: what its call showed,
+ * where it is over; else NULL. */
 static __always_inline bool datagram_handed(struct sock *sk,
 					    struct datagram_socket *s,
 					    const struct sk_buff *skb,
+					    const struct unresolved *waited,
 					    struct datagram *ret)
 {
 	unsigned char *transport = skb->head + skb->transport_header;
@@ -148,17 +153,25 @@ static __always_inline bool datagram_handed(struct sock *sk,
 	}
 	if (!udp_sends)
 		udp_sends = true;
+	if (waited)
+		pid = waited->sender.pid;
+	if (histograms && waited && !s->grouped && options.by & BY_COMM) {
+		count(udp_without_send); /* nor is its process at work here */
+		return false;
+	}
 	if (histograms)
 		datagram_group(sk, s, &part.tuple, true);
 	if (s->flow_out != flow && (!histograms || is_datagram_sampled(key)))
 		datagram_announce(s, &part.tuple, sk, SIDE_SENDER, netns);
 	if (s->device != device)
 		datagram_path(s, flow, skb->dev);
-	send_ns = send_call_start(sk);
+	send_ns = waited ? waited->send_ns : send_call_start(sk);
+	if (waited)
+		address_wait_write(flow, waited, bpf_ktime_get_ns(), false);
 	if (!send_ns)
 		count(udp_without_send);
 	if (s->sender_pid != pid)
-		sender_announce(s, pid, send_ns ?: bpf_ktime_get_ns());
+		sender_announce(s, pid, send_ns ?: bpf_ktime_get_ns(), waited);
 	if (!part.more) {
 		datagram_of(s, skb, flow, key, send_ns, size, 1, ret);
 		return true;
@@ -206,7 +219,9 @@ static __noinline void datagram_left_below(struct datagram_socket *s,
 	lower_half(s->left.flow, s->left.key, 0, s->left.number, device);
 }
 
-static __noinline int datagram_queue(struct sock *sk, const struct sk_buff *skb)
+static __noinline int datagram_queue_now(struct sock *sk,
+					 const struct sk_buff *skb,
+					 const struct unresolved *waited)
 {
 	struct datagram_socket *s = datagram_watch_sender(sk, skb);
 	struct datagram d = {};
@@ -215,12 +230,23 @@ static __noinline int datagram_queue(struct sock *sk, const struct sk_buff *skb)
 		return 0;
 	if (!s->queue_seen)
 		s->queue_seen = 1;
-	if (options.closing)
+	if (options.closing && !waited)
 		return 0;
 	if (is_below(s, skb))
 		datagram_wait_below(s, skb);
-	else if (datagram_handed(sk, s, skb, &d))
+	else if (datagram_handed(sk, s, skb, waited, &d))
 		datagram_depart(s, &d);
+	return 0;
+}
+
+static __always_inline int datagram_queue(struct sock *sk,
+					  const struct sk_buff *skb)
+{
+	const struct unresolved *waited = unresolved_datagram(sk, skb);
+
+	datagram_queue_now(sk, skb, waited);
+	if (waited)
+		unresolved_forget((__u64)skb, waited);
 	return 0;
 }
 
@@ -292,8 +318,9 @@ static __noinline void datagram_leave(struct datagram_socket *s,
 
 /* At a device without a queue: its driver has it at once. `queued`: it had one,
  * whose hook may not have been attached yet: then that stamp is missing. */
-static __noinline int datagram_pass(struct sock *sk, const struct sk_buff *skb,
-				    bool queued)
+static __noinline int datagram_pass_now(struct sock *sk,
+					const struct sk_buff *skb, bool queued,
+					const struct unresolved *waited)
 {
 	struct datagram_socket *s = datagram_watch_sender(sk, skb);
 	struct datagram d = {};
@@ -303,11 +330,11 @@ static __noinline int datagram_pass(struct sock *sk, const struct sk_buff *skb,
 		return 0;
 	if (queued && !queues_used)
 		queues_used = true;
-	if (s->segmented || options.closing)
+	if (s->segmented || (options.closing && !waited))
 		return 0;
 	if (is_below(s, skb)) {
 		datagram_left_below(s, skb->dev);
-	} else if (datagram_handed(sk, s, skb, &d)) {
+	} else if (datagram_handed(sk, s, skb, waited, &d)) {
 		xmit_ns = d.second_ns;
 		if (queued)
 			d.second_ns = 0;
@@ -315,6 +342,17 @@ static __noinline int datagram_pass(struct sock *sk, const struct sk_buff *skb,
 		if (s->stacked)
 			datagram_note_left(s, &d);
 	}
+	return 0;
+}
+
+static __always_inline int datagram_pass(struct sock *sk,
+					 const struct sk_buff *skb, bool queued)
+{
+	const struct unresolved *waited = unresolved_datagram(sk, skb);
+
+	datagram_pass_now(sk, skb, queued, waited);
+	if (waited)
+		unresolved_forget((__u64)skb, waited);
 	return 0;
 }
 
@@ -360,11 +398,36 @@ static __noinline void fragment_drop(struct datagram_socket *s,
 	datagram_emit_sent(s, &d, 0);
 }
 
+/* Its link address was not found, or the neighbour's queue was full: no device
+ * had it. */
+static __noinline int datagram_give_up(struct sock *sk,
+				       const struct sk_buff *skb,
+				       const struct unresolved *waited)
+{
+	struct datagram_socket *s = datagram_watch_sender(sk, skb);
+	struct datagram d = {};
+
+	if (!s || segment_size(skb) || !datagram_handed(sk, s, skb, waited, &d))
+		return 0;
+	if (!histograms) /* else it is a drop with its place and reason */
+		count(datagrams_without_address);
+	d.second_ns = 0;
+	datagram_emit_sent(s, &d, 0);
+	return 0;
+}
+
 static __always_inline int datagram_drop(struct sock *sk,
 					 const struct sk_buff *skb)
 {
-	struct datagram_socket *s = datagram_known(sk);
+	const struct unresolved *waited = unresolved_datagram(sk, skb);
+	struct datagram_socket *s;
 
+	if (waited) {
+		datagram_give_up(sk, skb, waited);
+		unresolved_forget((__u64)skb, waited);
+		return 0;
+	}
+	s = datagram_known(sk);
 	if (!s)
 		return 0;
 	datagram_leave(s, skb, 0);

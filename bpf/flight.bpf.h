@@ -13,6 +13,11 @@
 
 #define NOT_KNOWN 0xffffffffu
 
+/* What bytes waited for is not written of shorter spans; 0: there is no
+ * recorder.
+ */
+const volatile __u32 held_ns SEC(".rodata.held_ns") = 0;
+
 /* As RING() in ring.bpf.h, without a reader that it waits for. */
 #define FLIGHT(name, record) \
 	SLOTS(name, record); \

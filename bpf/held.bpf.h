@@ -6,7 +6,8 @@
  *   tcp_probe:            before an acknowledgement counts: what held until now
  *   tcp_sendmsg_locked:   the same, before further bytes come
  *   net_dev_start_xmit:   the same, where the socket waits for its own packets
- *   net_dev_queue:        a message's last byte is sent: its spans are written
+ *   net_dev_queue:        a message's last byte is sent: its spans are written,
+ *                         and how long a packet of it waited for a link address
  *
  * A socket is looked at only while it has bytes that were not sent, and a span
  * is written only from `held_ns` on, so an exchange of small messages pays two
@@ -20,13 +21,11 @@
 
 #include "flight.bpf.h"
 #include "stream.bpf.h"
+#include "unresolved.bpf.h"
 
 #define MSG_MORE 0x8000
 #define DELAYED_ACK_US 30000 /* Linux: 40 ms, others 200 */
 #define NEAR_PEER_US 10000 /* else the path may be what was late */
-
-/* Shorter spans are not written; 0: there is no recorder. */
-const volatile __u32 held_ns SEC(".rodata.held_ns") = 0;
 
 FLIGHT(socket_states, socket_state);
 LABELS(held_by);
@@ -291,17 +290,33 @@ static __noinline void held_release(struct sock *sk, struct stream *s,
 	held->span.from_ns = held->span.until_ns;
 }
 
-/* Bytes up to `end` go to the device: whatever held them is over. */
+/* Whether their packet has waited for a link address, since they were given. */
+static __noinline void segment_waited(const struct sock *sk, __u64 packet,
+				      __u64 flow, __u64 given_ns, __u64 now)
+{
+	const struct unresolved *waited = unresolved_of((__u64)sk, packet);
+
+	if (!waited)
+		return;
+	if (waited->since_ns >= given_ns)
+		address_wait_write(flow, waited, now, false);
+	unresolved_forget(packet, waited);
+}
+
+/* Bytes up to `end` go to the device in a packet: whatever held them is over.
+ */
 static __always_inline void held_at_queue(struct sock *sk, struct stream *s,
-					  __u64 end, __u64 now)
+					  __u64 packet, __u64 end, __u64 now)
 {
 	const struct pending_send *oldest;
 
 	if (!held_ns || s->queued == s->tail)
 		return;
 	oldest = send_at(sk, s, s->queued, false);
-	if (oldest && now - oldest->send_ns >= held_ns)
-		held_release(sk, s, now, oldest->end <= end);
+	if (!oldest || now - oldest->send_ns < held_ns)
+		return;
+	segment_waited(sk, packet, s->flow_out, oldest->send_ns, now);
+	held_release(sk, s, now, oldest->end <= end);
 }
 
 #endif

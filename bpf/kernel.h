@@ -158,6 +158,16 @@ struct sk_buff_head {
 	__u32 qlen;
 };
 
+struct neigh_table {
+	int family; /* of its addresses */
+};
+
+struct neighbour {
+	struct neigh_table *tbl;
+	struct sk_buff_head arp_queue; /* what waits until it is resolved */
+	__u8 primary_key[0]; /* its address */
+};
+
 struct sock {
 	struct sock_common __sk_common;
 	struct sk_buff_head sk_receive_queue;

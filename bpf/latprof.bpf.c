@@ -16,6 +16,7 @@
 #include "read.bpf.c"
 #include "receive.bpf.c"
 #include "send.bpf.c"
+#include "unresolved.bpf.c"
 #include "untraced.bpf.c"
 
 char LICENSE[] SEC("license") = "GPL";

@@ -44,6 +44,7 @@ struct segment {
 struct passing {
 	struct sock *sk;
 	struct stream *s;
+	__u64 packet; /* its address */
 	__u64 now;
 	__u64 at;
 	struct segment segment;
@@ -168,7 +169,7 @@ static __always_inline void segment_queue(struct passing *p)
 	struct stream *s = p->s;
 
 	if (p->now)
-		held_at_queue(p->sk, s, p->segment.end, p->now);
+		held_at_queue(p->sk, s, p->packet, p->segment.end, p->now);
 	if (p->segment.start < s->queue_end)
 		segment_requeue(p);
 	if (p->segment.end > s->queue_end) {
@@ -317,7 +318,11 @@ static __always_inline struct sock *own_socket(const struct sk_buff *skb)
  * what a datagram takes. */
 static __noinline int stream_queue(struct sock *sk, struct sk_buff *skb)
 {
-	struct passing p = { .sk = sk, .s = stream_known(sk) };
+	struct passing p = {
+		.sk = sk,
+		.s = stream_known(sk),
+		.packet = (__u64)skb,
+	};
 
 	if (is_first_syn(sk, p.s) && fastopen_begin(sk, skb))
 		p.s = stream_known(sk);
@@ -380,7 +385,11 @@ static __always_inline void segment_queue_unseen(struct passing *p, bool queued)
  */
 static __noinline int stream_xmit(struct sock *sk, const struct sk_buff *skb)
 {
-	struct passing p = { .sk = sk, .s = stream_known(sk) };
+	struct passing p = {
+		.sk = sk,
+		.s = stream_known(sk),
+		.packet = (__u64)skb,
+	};
 
 	if (!p.s || !p.s->flow_out ||
 	    !segment_of(skb, sk, p.s->xmit_end, p.s->out_zero, &p.segment))

@@ -312,6 +312,17 @@ struct socket_state {
 	__u16 held; /* enum held_by */
 };
 
+/* A packet waited for the link address of its next hop (ARP, NDP), until it was
+ * handed to a device. */
+struct address_wait {
+	__u64 until_ns;
+	__u64 from_ns;
+	__u64 flow;
+	__u64 next_hop[2];
+	__u32 given_up; /* 1: until it was freed: the address was not found */
+	__u32 pad;
+};
+
 /* In the order in which the kernel asks before it sends a segment. */
 enum held_by {
 	HELD_NOT_KNOWN, /* by none of these */
@@ -567,6 +578,8 @@ struct counters {
 	__u64 segmented_sends; /* UDP_SEGMENT: its datagrams are not followed */
 	__u64 udp_without_send; /* datagram whose send call was not seen */
 	__u64 datagrams_dropped_at_socket; /* its receive queue was full */
+	__u64 datagrams_without_address; /* that of their next hop was not
+					    found, or too many waited for it */
 	__u64 failed_inserts; /* datagram map would not take an entry */
 	__u64 unpaired_messages; /* counted at their reader without their ends
 				  */
@@ -658,6 +671,7 @@ _Static_assert(sizeof(struct stack_sample) == 408, "stack_sample");
 _Static_assert(sizeof(struct queued_packet) == 72, "queued_packet");
 _Static_assert(sizeof(struct device_queue) == 72, "device_queue");
 _Static_assert(sizeof(struct socket_state) == 64, "socket_state");
+_Static_assert(sizeof(struct address_wait) == 48, "address_wait");
 _Static_assert(sizeof(struct group) == 56, "group");
 _Static_assert(sizeof(struct group_limit) == 32, "group_limit");
 _Static_assert(sizeof(struct histogram) == 3856, "histogram");

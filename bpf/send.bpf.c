@@ -227,12 +227,13 @@ static __always_inline int send_begin(const struct sock *const_sk,
 
 /* A SYN leaves that carries data: the first message of its connection. It is
  * announced when the connection is established, as it has two first sequence
- * numbers then. */
+ * numbers then. Where it has waited for a link address nobody is at work. */
 static __noinline bool fastopen_begin(struct sock *sk,
 				      const struct sk_buff *skb)
 {
 	unsigned char *transport = skb->head + skb->transport_header;
 	__u32 pid = bpf_get_current_pid_tgid() >> 32, length;
+	const struct unresolved *waited;
 	struct tcp_header header;
 	struct head none = {}; /* of a packet's payload nothing is read */
 	struct five_tuple tuple;
@@ -259,7 +260,14 @@ static __noinline bool fastopen_begin(struct sock *sk,
 		turn_send(sk, s, tp, now, NULL, &none, length);
 	}
 	if (!options.closing) {
-		sender_task(s, pid, now);
+		waited = unresolved_of((__u64)sk, (__u64)skb);
+		if (waited) {
+			pid = waited->sender.pid;
+			if (task_announce_named(&waited->sender))
+				s->sender_pid = pid;
+		} else {
+			sender_task(s, pid, now);
+		}
 		send_append(sk, s, length, length, now, pid, &none);
 	}
 	s->given_end = length;

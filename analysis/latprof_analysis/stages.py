@@ -46,7 +46,8 @@ MODEL = (
         *("send_queue", "send", "queue", SENDER),
         about="the wait in the send buffer",
         place="the sender's send buffer, behind its qdisc",
-        slow="waited {} in its sender's socket (send buffer, windows, pacing)",
+        slow="waited {} in its sender's socket (send buffer, windows, pacing, or for a "
+        "link address)",
         colours=("#a87900", "#ecc04f"),
         carries_black=True,
     ),

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from paths import datagrams, ip, linked, nft, stream
 from talk import Truth, beside, exactly, pair
 
 LIMIT = "100ms"  # a guest of its own emulator is slow
@@ -324,6 +325,63 @@ def throttled_ms(group: Path) -> float:
     return counted["throttled_time"] / 1e6
 
 
+SILENT = """
+table arp late { chain c { type filter hook input priority 0; drop; }; }
+table ip6 late {
+  chain c { type filter hook input priority 0; icmpv6 type nd-neighbor-solicit drop; };
+}
+"""
+
+
+def speak_again(host: str) -> None:
+    """After a while."""
+    time.sleep(HELD_SECONDS)
+    nft(host, "delete table arp late; delete table ip6 late")
+
+
+def late_address(to: str, ends: Callable[..., tuple[socket.socket, ...]]) -> Truth:
+    """A next hop says late who it is: its link address is asked for until then."""
+    with linked() as (here, there):
+        for host, own in ((here, 1), (there, 2)):
+            ip(f"-n {host} addr add fd77::{own}/64 dev e0 nodad")
+        for family in ("ipv4", "ipv6"):
+            asks = f"net.{family}.neigh.e0"
+            often = f"{asks}.retrans_time_ms=20 {asks}.mcast_solicit=1000"
+            ip(f"netns exec {here} sysctl -qw {often}")
+        client, server = ends(here, there, to)
+
+        def answer() -> None:
+            for _ in range(ROUNDS):
+                asked, sender = server.recvfrom(100)
+                if sender:
+                    server.sendto(asked, sender)
+                else:
+                    server.sendall(asked)
+
+        thread = beside(answer)
+        for _ in range(ROUNDS):
+            nft(there, SILENT)
+            ip(f"-n {here} neigh flush dev e0")
+            client.sendall(b"q" * 100)
+            speaks = beside(speak_again, there)
+            exactly(client, 100)
+            speaks.join()
+        thread.join()
+    what = f"{to} (neighbour resolution)"
+    waiting = truth("waiting for the link address of", what, "send_queue")
+    return {"exchanges": ROUNDS, "sent": 2 * ROUNDS} | waiting
+
+
+def late_neighbour() -> Truth:
+    """Of a TCP connection."""
+    return late_address("10.77.0.2", stream)
+
+
+def late_neighbour_of_a_datagram() -> Truth:
+    """Of datagrams, by IPv6."""
+    return late_address("fd77::2", datagrams)
+
+
 CAUSES = {
     cause.__name__.replace("_", "-"): cause
     for cause in (
@@ -331,6 +389,7 @@ CAUSES = {
         *(reader_of_a_child, stopped_reader, full_window),
         *(sleeping_server, busy_server),
         *(timed_reader, interpreted_reader, displaced_reader, throttled_reader),
+        *(late_neighbour, late_neighbour_of_a_datagram),
     )
 }
 

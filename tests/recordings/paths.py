@@ -81,10 +81,20 @@ def inside(host: str, make: Callable[[], Made]) -> Made:
     return found[0]
 
 
+def of_family(address: str) -> tuple[socket.AddressFamily, str]:
+    """The family of an address, and the one that stands for all of it."""
+    if ":" in address:
+        return socket.AF_INET6, "::"
+    return socket.AF_INET, "0.0.0.0"
+
+
 def stream(here: str, there: str, to: str) -> tuple[socket.socket, socket.socket]:
     """A TCP connection between hosts: who connected, who accepted."""
-    with inside(there, lambda: socket.create_server(("0.0.0.0", 0))) as listener:
-        client = inside(here, socket.socket)
+    family, all_of_it = of_family(to)
+    with inside(
+        there, lambda: socket.create_server((all_of_it, 0), family=family)
+    ) as listener:
+        client = inside(here, lambda: socket.socket(family))
         client.settimeout(30)
         client.connect((to, listener.getsockname()[1]))
         server, _ = listener.accept()
@@ -95,11 +105,12 @@ def stream(here: str, there: str, to: str) -> tuple[socket.socket, socket.socket
 
 def datagrams(here: str, there: str, to: str) -> tuple[socket.socket, socket.socket]:
     """Two sockets of UDP, of which the first is connected to the other."""
+    family, all_of_it = of_family(to)
     client, server = (
-        inside(host, lambda: socket.socket(type=socket.SOCK_DGRAM))
+        inside(host, lambda: socket.socket(family, socket.SOCK_DGRAM))
         for host in (here, there)
     )
-    server.bind(("0.0.0.0", 0))
+    server.bind((all_of_it, 0))
     client.connect((to, server.getsockname()[1]))
     client.settimeout(30)
     return client, server

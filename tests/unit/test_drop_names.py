@@ -38,6 +38,11 @@ def dropped_of(*records, function="tcp_v4_rcv"):
         ("TC_INGRESS", "", "at tc of eth9 (TC_INGRESS)"),
         # a socket's queue keeps other things where the device was
         ("SOCKET_RCVBUFF", "f", "at its reader's socket (SOCKET_RCVBUFF in f)"),
+        ("NEIGH_FAILED", "f", "at neighbour resolution (NEIGH_FAILED in f)"),
+        (
+            *("NOT_SPECIFIED", "ndisc_error_report"),
+            "at neighbour resolution (ndisc_error_report)",
+        ),
         ("TCP_CSUM", "f", "in the kernel (TCP_CSUM in f)"),
         ("NO_SOCKET", "f", "in the kernel (NO_SOCKET in f)"),
         ("NOT_SPECIFIED", "f", "in the kernel (f)"),

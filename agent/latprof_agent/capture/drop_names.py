@@ -12,6 +12,7 @@ from latprof_agent.probes.drop_reasons import (
     COPIES,
     DUPLICATES,
     LISTEN_OVERFLOW,
+    NEIGHBOUR,
     QDISC,
     SOCKET,
     UNSAID,
@@ -27,6 +28,8 @@ _AT = {
     "NETFILTER_DROP": "at a packet filter",
     "XFRM_POLICY": "at an IPsec policy",
 }
+# Where a next hop has not answered who it is.
+_RESOLVERS = ("arp_error_report", "ndisc_error_report", "neigh_invalidate")
 # What makes a socket of the cookie that a SYN was answered with: no room, or no memory.
 _COOKIES = ("cookie_v4_check", "cookie_v6_check")
 
@@ -67,6 +70,8 @@ def _where(reason: str, function: str, device: str) -> str:
         place = f"in the queue of {device or 'a device'}"
     elif reason in SOCKET:
         place = "at its reader's socket"
+    elif reason.startswith(NEIGHBOUR) or function in _RESOLVERS:
+        place = "at neighbour resolution"
     elif reason.startswith("TC_"):
         place = f"at tc of {device or 'a device'}"
     return f"{place} ({said})" if said else place

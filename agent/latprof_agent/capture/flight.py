@@ -31,9 +31,10 @@ from latprof_agent.probes.layout import Layout
 from latprof_agent.symbols.symbols import Symbols
 from latprof_agent.watched_thread import WatchedThread
 
-# Of each CPU: 4.00 MB. 32,768 switches, 512 ends of long sleeps, 4,096 interrupts,
+# Of each CPU: 4.01 MB. 32,768 switches, 512 ends of long sleeps, 4,096 interrupts,
 # 2,048 stacks, 2,048 spans of what held a socket, 4,096 packets that were queued, 32
-# ends of waits within a group that has a CPU quota.
+# ends of waits within a group that has a CPU quota, 256 packets that waited for a link
+# address.
 RING_BYTES = {
     "switches": 5 << 19,
     "wakes": 9 << 14,
@@ -42,6 +43,7 @@ RING_BYTES = {
     "socket_states": 1 << 18,
     "queued_packets": 5 << 16,
     "quota_waits": 1 << 12,
+    "address_waits": 7 << 11,
 }
 BEFORE_NS = 10_000_000  # who had the CPUs shortly before
 PAUSE_SECONDS = 0.1  # between two copies, at least

@@ -131,6 +131,13 @@ PROBES = (
         "use Linux 6.3 or later, or a kernel that allows fentry",
     ),
     Probe(
+        # what leaves then is in no call of its sender
+        "waits for link addresses",
+        BOTH,
+        (_tracepoint("on_unresolved", "neigh_event_send_done"),),
+        "use Linux 5.1 or later",
+    ),
+    Probe(
         "queue",
         BOTH,
         (_tracepoint("on_queue", "net_dev_queue", need=QUEUES),),

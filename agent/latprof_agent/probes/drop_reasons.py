@@ -94,6 +94,7 @@ SOCKET = frozenset(
         "TCP_OFO_QUEUE_PRUNE",
     }
 )
+NEIGHBOUR = "NEIGH_"  # as several begin: a next hop's link address was not found
 CLOSE = frozenset({"TCP_ABORT_ON_DATA"})
 # of queues that end: at a receiver they are counted as unread at close
 PURGE = "QUEUE_PURGE"

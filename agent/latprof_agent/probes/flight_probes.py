@@ -90,6 +90,12 @@ FLIGHT_PROBES = (
         "none known",
     ),
     Probe(
+        "link addresses that are not found (tcp)",
+        TCP,
+        (_traced("on_unresolved_freed", "kfree_skb"),),
+        "none known",
+    ),
+    Probe(
         DEATHS,
         TCP,
         (_traced("on_flight_freed", "kfree_skb", arguments=3),),

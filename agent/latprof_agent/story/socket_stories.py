@@ -7,12 +7,15 @@ from typing import Any
 
 from latprof_analysis.records.joiner import Joiner
 from latprof_analysis.stages import MODEL
+from latprof_analysis.story.next_hops import waits_of
 from latprof_analysis.story.sockets import (
     DroppedSegment,
+    Span,
     behind_parts,
     filler_of,
     held_time,
     lost_parts,
+    unresolved_spans,
 )
 from latprof_analysis.story.story import Part
 from numpy.typing import NDArray
@@ -95,9 +98,14 @@ class TcpHistory:
         flight = recorder.flight(begin_ns, end_ns)
         if not flight:
             return {"parts": [asdict(Part("not recorded", end_ns - begin_ns))]}
+        waits = waits_of(flight, self.flow, begin_ns, end_ns)
+        unresolved: list[Span] = []
+        if waits and self.resent is not None:
+            causes, dropped = recorder.layout.resent, _dropped(self.freed, recorder)
+            unresolved = unresolved_spans(waits, self.resent, end_ns, causes, dropped)
         parts, timeline = held_time(
             *(flight.rings["socket_states"], self.flow, begin_ns, end_ns),
-            *(recorder.layout.held, recorder.jiffy_ns),
+            *(recorder.layout.held, recorder.jiffy_ns, unresolved),
         )
         return {"parts": [asdict(part) for part in parts], "timeline": timeline}
 

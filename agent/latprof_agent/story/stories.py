@@ -16,8 +16,20 @@ from latprof_analysis.records.message_rows import Ints, Messages, Rows
 from latprof_analysis.stages import EXCHANGE, STAGES, STAMPS
 from latprof_analysis.stats.histogram import Histogram
 from latprof_analysis.story.device_queue import Ends, wait_of
+from latprof_analysis.story.next_hops import (
+    RESOLVING,
+    AddressWait,
+    wait_of_datagram,
+)
 from latprof_analysis.story.stacks import FEW
-from latprof_analysis.story.story import NO_FLIGHT, QUEUED, thread_at, time_of
+from latprof_analysis.story.story import (
+    NO_FLIGHT,
+    QUEUED,
+    Part,
+    longest_spans,
+    thread_at,
+    time_of,
+)
 from latprof_analysis.study.totals import are_measured
 
 from latprof_agent.capture.flight import (
@@ -37,8 +49,8 @@ _OF_THREADS = {
     "application": ("sender_pid", "sender_thread", "created_ns", "send_ns"),
     "receive_queue": ("reader_pid", "reader_thread", "ready_ns", "read_ns"),
 }
-# A datagram is in its send call until it is queued.
-_OF_CALL = ("sender_pid", "sender_thread", "send_ns", "queue_ns")
+# A datagram is in its send call until it is queued, or waits for a link address.
+_OF_CALL = ("sender_pid", "sender_thread", "send_ns", "call_end_ns")
 # What was read before a message is finished within that time of it: what has no other
 # half waits for 0.3 s.
 NEIGHBOURS_NS = 1_000_000_000
@@ -304,23 +316,51 @@ def stages_in_words(
 ) -> dict[str, Any]:
     """By stage its time, and where a thread or a socket here had it, its parts."""
     found: dict[str, Any] = {}
-    row = row | {"sender_thread": _sender_thread(row, recorder)}
+    wait = _address_wait(row, recorder, way)
+    row = row | {"call_end_ns": wait.begin_ns if wait else row["queue_ns"]}
+    row["sender_thread"] = _sender_thread(row, recorder)
     for stage in STAGES:
         time_ns = row[f"{stage}_ns"]
         if time_ns is None:
             continue
         found[stage] = {"time_ns": time_ns, "parts": None}
-        columns = _OF_THREADS.get(stage, ("",) * 4)
+        columns, behind = _OF_THREADS.get(stage, ("",) * 4), None
         if (stage, row["protocol"]) == ("send_queue", "udp"):
-            columns = _OF_CALL
+            columns, behind = _OF_CALL, wait
         pid, thread, begin_ns, end_ns = (row.get(column) for column in columns)
-        if pid and begin_ns and end_ns and end_ns - begin_ns == time_ns:
-            found[stage] |= thread_in_words(recorder, pid, thread, begin_ns, end_ns)
+        thread_ns = time_ns - (behind.time_ns if behind else 0)
+        if pid and begin_ns and end_ns and end_ns - begin_ns == thread_ns:
+            words = thread_in_words(recorder, pid, thread, begin_ns, end_ns)
+            found[stage] |= _with_wait(words, behind) if behind else words
         elif way:
             found[stage] |= way.split(stage, time_ns, row, recorder)
     if found.get("qdisc", {}).get("time_ns"):
         found["qdisc"] |= _queue_wait(row, recorder)
     return found
+
+
+def _address_wait(
+    row: dict[str, Any], recorder: Flights, way: TcpHistory | None
+) -> AddressWait | None:
+    """Return how long a datagram waited for a link address behind its call."""
+    begin_ns, end_ns = row["send_ns"], row["queue_ns"]
+    if row["protocol"] != "udp" or not (way and begin_ns and end_ns):
+        return None
+    flight = recorder.flight(begin_ns, end_ns)
+    return wait_of_datagram(flight, way.flow, begin_ns, end_ns) if flight else None
+
+
+def _with_wait(words: dict[str, Any], wait: AddressWait) -> dict[str, Any]:
+    """Add what came behind a datagram's send call to what its thread did in it."""
+    part = Part(RESOLVING, wait.time_ns, wait.what)
+    parts = sorted(
+        [*words["parts"], asdict(part)], key=lambda one: one["time_ns"], reverse=True
+    )
+    span = {
+        **{"from_ns": sum(one["time_ns"] for one in words["parts"])},
+        **{name: getattr(part, name) for name in ("time_ns", "kind", "what", "cpu")},
+    }
+    return {"parts": parts, "timeline": longest_spans([*words["timeline"], span])}
 
 
 def _sender_thread(row: dict[str, Any], recorder: Flights) -> int | None:

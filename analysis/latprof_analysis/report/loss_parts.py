@@ -67,6 +67,9 @@ def places_of_loss(document: dict[str, Any]) -> pd.DataFrame:
 def _of_run(run: dict[str, Any]) -> Iterator[_Place]:
     for name, count in (run.get("unmatched") or {}).items():
         yield f"half rows: {name.replace('_', ' ')}", count, None, "halves"
+    unresolved = (run.get("counters") or {}).get("datagrams_without_address")
+    if unresolved:
+        yield "no link address of the next hop", unresolved, None, "datagrams"
     dropped = (run.get("counters") or {}).get("datagrams_dropped_at_socket")
     if dropped is not None:
         yield "full socket of the receiver", dropped, None, "datagrams"

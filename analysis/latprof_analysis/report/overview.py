@@ -357,7 +357,10 @@ def _lost_of(run: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
         yield _EMULATED["dropped_loss"], way_name(way), dropped
     for place, figures in egresses(link):
         yield "in a qdisc", place, root_qdisc(figures)["dropped_packets"]
-    at_socket = (run.get("counters") or {}).get("datagrams_dropped_at_socket", 0)
+    counters = run.get("counters") or {}
+    unresolved = counters.get("datagrams_without_address", 0)
+    yield "datagrams for want of a link address (neighbour resolution)", "", unresolved
+    at_socket = counters.get("datagrams_dropped_at_socket", 0)
     yield "datagrams at a full socket", "", at_socket
     yield "datagrams unread at close", "", run.get("unread_at_close") or 0
 

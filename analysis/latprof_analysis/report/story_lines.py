@@ -13,6 +13,7 @@ from latprof_analysis.report.story_words import (
     tcp_words,
 )
 from latprof_analysis.stages import EXCHANGE
+from latprof_analysis.story.next_hops import RESOLVING
 from latprof_analysis.story.sockets import (
     BEHIND,
     HELD,
@@ -53,7 +54,7 @@ _NO_NAMES = {
 # What is not recorded, where its word alone does not say it.
 _LACKS = {UNTRACED: "the kernel hides a task that came or left"}
 # What bytes underwent, not a thread.
-_OF_BYTES = (HELD, LOST, BEHIND, NOT_KNOWN, UNKNOWN_WAY)
+_OF_BYTES = (HELD, RESOLVING, LOST, BEHIND, NOT_KNOWN, UNKNOWN_WAY)
 _NOT_RECORDED = {
     "qdisc": "the queue of the sender's device",
     "transit": "the way between both drivers, of which nothing here tells",

@@ -42,7 +42,8 @@ from latprof_analysis.report.vega import (
 )
 from latprof_analysis.report.words import duration_text, number
 from latprof_analysis.stages import STAGES, STAMPS
-from latprof_analysis.story.sockets import HELD
+from latprof_analysis.story.next_hops import RESOLVING
+from latprof_analysis.story.sockets import HELD, LOST
 from latprof_analysis.story.stacks import DROPPED
 from latprof_analysis.text import percent, plural
 
@@ -61,7 +62,9 @@ _KINDS = {
     "asleep": ("asleep", "edge"),
     "not recorded": ("not recorded", "grid"),
     "held": ("held in its socket", "warn"),
+    RESOLVING: ("waiting for a link address", "warn"),
 }
+_OF_SOCKETS = (HELD, RESOLVING, LOST)
 _SENDERS = ("application", "send_queue")
 _KERNEL = " (kernel)"
 # Where a function is, and its colours.
@@ -196,7 +199,7 @@ def _lanes(story: Mapping[str, Any]) -> pd.DataFrame:
             rows.append(("stages", stage, "", at_ns, at_ns + of["time_ns"]))
         thread = "sender's thread" if stage in _SENDERS else "reader's thread"
         for span in of.get("timeline") or ():
-            lane = "sender's socket" if span["kind"] == HELD else thread
+            lane = "sender's socket" if span["kind"] in _OF_SOCKETS else thread
             kind, _ = _KINDS.get(span["kind"], (span["kind"], ""))
             cpu = "" if span["cpu"] is None else f"CPU {span['cpu']}"
             what = ", ".join(filter(None, (span["what"], cpu)))

@@ -8,11 +8,12 @@ of which nothing is known is a part, too.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from latprof_analysis.story.next_hops import RESOLVING, AddressWait
 from latprof_analysis.story.story import Part, Records, longest_spans
 
 HELD, LOST, BEHIND = "held", "lost", "behind a missing segment"
@@ -64,14 +65,28 @@ class DroppedSegment(NamedTuple):
     sure: bool
 
 
+class Span(NamedTuple):
+    """Some time in which bytes did not leave, for one reason; CLOCK_MONOTONIC.
+
+    `row`: of `socket_state`, where it is TCP's.
+    """
+
+    begin_ns: int
+    end_ns: int
+    kind: str
+    what: str
+    row: Any = None
+
+
 class HeldTime(NamedTuple):
     """What held the bytes of a TCP socket.
 
     Attributes
     ----------
     parts : list of Part
-        The longest first; times sum to the span's. "held" says by what; "not told
-        apart" is what no record shows.
+        The longest first; times sum to the span's. "held" says by what; "waiting for
+        the link address of" whose, and "lost" how it was sent again after that; "not
+        told apart" is what no record shows.
     timeline : list of dict
         What held them in the order of time: ``from_ns`` since the span began,
         ``time_ns``, ``kind``, ``what``, ``cpu`` (none), and in ``tcp`` the socket's
@@ -89,6 +104,7 @@ def held_time(
     end_ns: int,
     names: dict[str, int],
     jiffy_ns: int,
+    unresolved: Sequence[Span] = (),
 ) -> HeldTime:
     """Split the time of bytes in the send queue of a TCP socket.
 
@@ -104,31 +120,82 @@ def held_time(
         Values of ``held`` by name.
     jiffy_ns : int
         Of the kernel that kept the records.
+    unresolved : sequence of Span
+        Of `unresolved_spans`: then nothing could leave, whatever else held it.
     """
     words = {number: _HOLDERS.get(name, "") for name, number in names.items()}
     own = states[states["flow"] == np.uint64(flow)]
+    held = [
+        Span(int(row["from_ns"]), int(row["until_ns"]), HELD, what, row)
+        for row in own[np.argsort(own["from_ns"], kind="stable")]
+        if (what := words.get(int(row["held"]), ""))
+    ]
     found: list[tuple[str, str, int]] = []
     timeline: list[dict[str, Any]] = []
     known_ns = begin_ns
-    for row in own[np.argsort(own["from_ns"], kind="stable")]:
-        first_ns = max(int(row["from_ns"]), known_ns)
-        last_ns = min(int(row["until_ns"]), end_ns)
-        what = words.get(int(row["held"]), "")
-        if last_ns > first_ns and what:
+    for span in sorted(
+        [*unresolved, *_without(held, unresolved)], key=lambda one: one.begin_ns
+    ):
+        first_ns = max(span.begin_ns, known_ns)
+        last_ns = min(span.end_ns, end_ns)
+        if last_ns > first_ns:
             found.append((NOT_KNOWN, "", first_ns - known_ns))
-            found.append((HELD, what, last_ns - first_ns))
+            found.append((span.kind, span.what, last_ns - first_ns))
             timeline.append(
                 {
                     "from_ns": first_ns - begin_ns,
                     "time_ns": last_ns - first_ns,
-                    **{"kind": HELD, "what": what, "cpu": None},
-                    "tcp": tcp_state(row, jiffy_ns),
+                    **{"kind": span.kind, "what": span.what, "cpu": None},
                 }
             )
+            if span.row is not None:
+                timeline[-1]["tcp"] = tcp_state(span.row, jiffy_ns)
             known_ns = last_ns
     return HeldTime(
         _parts([*found, (NOT_KNOWN, "", end_ns - known_ns)]), longest_spans(timeline)
     )
+
+
+def unresolved_spans(
+    waits: Sequence[AddressWait],
+    resent: Records,
+    end_ns: int,
+    names: dict[str, int],
+    dropped: Sequence[DroppedSegment] = (),
+) -> list[Span]:
+    """Return when bytes waited for a link address, or were lost for want of it.
+
+    Parameters
+    ----------
+    waits : sequence of AddressWait
+        Of the bytes' flow, in order.
+    resent, names, dropped
+        As in `lost_parts`.
+    end_ns : int
+        When they were handed to a device.
+    """
+    found = []
+    begins_ns = [*(wait.begin_ns for wait in waits), end_ns]
+    for wait, until_ns in zip(waits, begins_ns[1:], strict=True):
+        found.append(Span(wait.begin_ns, wait.end_ns, RESOLVING, wait.what))
+        again = _between(resent, wait.end_ns, until_ns + _SENDING_NS)
+        if wait.given_up and len(again):
+            died, _ = _dropped_between(dropped, wait.begin_ns, int(again["t_ns"][0]))
+            what = f"{died}{_AGAIN}{_sender(again[0], names)}"
+            found.append(Span(wait.end_ns, until_ns, LOST, what))
+    return found
+
+
+def _without(spans: Sequence[Span], others: Sequence[Span]) -> Iterator[Span]:
+    """Cut out of each span what others have, which are in order and apart."""
+    for span in spans:
+        first_ns = span.begin_ns
+        for other in others:
+            if other.begin_ns > first_ns:
+                end_ns = min(other.begin_ns, span.end_ns)
+                yield span._replace(begin_ns=first_ns, end_ns=end_ns)
+            first_ns = max(first_ns, other.end_ns)
+        yield span._replace(begin_ns=first_ns)
 
 
 def tcp_state(row: Records, jiffy_ns: int) -> dict[str, int | None]:
