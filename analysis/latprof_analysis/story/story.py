@@ -758,8 +758,12 @@ def _doings(
 
 def _occupants(flight: Flight, span: _Span) -> tuple[dict[str, Any], ...]:
     """Who had a CPU in a span, longest first."""
-    of_cpu = flight.switches[flight.switches["cpu"] == span.cpu]
-    t_ns = of_cpu["t_ns"].astype("i8")
+    places = np.flatnonzero(flight.switches["cpu"] == span.cpu)
+    t_ns = flight.switches["t_ns"][places].astype("i8")
+    # with who had it at first, and who left it last
+    first = max(int(np.searchsorted(t_ns, span.begin_ns, "right")) - 1, 0)
+    last = int(np.searchsorted(t_ns, span.end_ns)) + 1
+    of_cpu, t_ns = flight.switches[places[first:last]], t_ns[first:last]
     ends = np.r_[t_ns[1:], np.iinfo("i8").max] if len(t_ns) else t_ns
     overlap = np.minimum(ends, span.end_ns) - np.maximum(t_ns, span.begin_ns)
     # somebody else left than had come: one or both came or left unseen
