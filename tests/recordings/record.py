@@ -1,8 +1,9 @@
 """Record all scenarios again, as root: `python tests/recordings/record.py [NAME ...]`.
 
-Those of talk.py are on loopback, of paths.py between namespaces, of causes.py slow for
-a cause that is known. Each becomes NAME.arrows.zst, and NAME.json with what is known of
-it beside latprof. To be done where a probe changes what it records, or a field is new.
+Those of talk.py are on loopback, of paths.py between namespaces, of causes.py and
+chains.py slow for a cause that is known. Each becomes NAME.arrows.zst, and NAME.json
+with what is known of it beside latprof. To be done where a probe changes what it
+records, or a field is new.
 With --kernel 6.1 the programs run under another kernel (tests/vm), for a folder of its
 name: other hooks are used there. How long a response took is not kept, as a guest is
 slow.
@@ -21,6 +22,7 @@ import tempfile
 from pathlib import Path
 
 from causes import CAUSES, LIMIT
+from chains import CHAINS
 from paths import NEED_NETEM, PATHS
 from talk import TALKS
 
@@ -38,11 +40,16 @@ PROGRAMS = {
         "talk.py": TALKS,
         "paths.py": PATHS,
         "causes.py": CAUSES,
+        "chains.py": CHAINS,
     }.items()
     for name in names
 }
-# Between two waits of 5 ms it must be on a CPU for little, which a guest is not.
-NEED_SPEED = ("interpreted-reader",)
+# Between two waits it must be on a CPU for little, and as a packet comes for less than
+# 0.2 ms, which a guest is not.
+NEED_SPEED = (
+    *("interpreted-reader", "asking-ten-times"),
+    *("answered-through-a-queue", "full-window-of-a-sleeper"),
+)
 # Of latprof's own messages it is known what was asked for.
 OWN = {
     "ping-pong": ("--rounds=20", "--sizes=64,1400"),
@@ -73,7 +80,7 @@ def record(name: str, into: Path) -> None:
         out = Path(folder) / "run"
         words = [*OWN.get(name, ()), "--quiet", "--json", f"--out={out}"]
         program = PROGRAMS.get(name)
-        if name in CAUSES:
+        if name in CAUSES | CHAINS:
             words.append(f"--story={LIMIT}")
         if program:
             # by names that say nothing of where this stands

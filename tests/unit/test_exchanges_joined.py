@@ -367,6 +367,7 @@ def test_who_is_who_is_told_of_both_ways_and_by_both_ends():
     assert conversations.to_server[place].tolist() == [True, False]
     assert conversations.whole.all()
     assert len(set(conversations.identity)) == 1
+    assert [*map(conversations.turned, [*place.tolist(), -1])] == [*place[::-1], -1]
     assert [conversations.label(i) for i in place] == [
         "elsewhere -> 10.0.0.2:80",
         "10.0.0.2:80 -> elsewhere",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -21,6 +22,7 @@ import pytest
 from latprof_agent.cli import main
 from latprof_agent.rebuild import rebuild
 from latprof_analysis.records.recording import NAME, PERIODS, Recording, Step
+from latprof_analysis.report.story_lines import conclusion
 
 HERE = Path(__file__).parents[1] / "recordings"
 # By name, of other kernels behind their number: 6.1/quic.
@@ -104,6 +106,47 @@ def test_the_cause_of_a_slow_message_is_the_one_that_was_planted(name):
             others += part["time_ns"] * (not is_it)
         assert planted >= cause["least_ms"] * 1e6
         assert planted > 3 * others
+
+
+def in_plain_words(story: dict[str, Any]) -> str:
+    """Its conclusion without times, functions that were busy and numbers of threads."""
+    text = re.sub(r"[\d.]+ (ns|us|ms|s)\b", "T", conclusion(story))
+    text = re.sub(r" for T(?=, until|, while|$)", "", text)
+    text = re.sub(r"(?<=: busy) in .*", ")", text)
+    text = text.replace("(pipe_read)", "(anon_pipe_read)")  # until Linux 6.14
+    return re.sub(r"(?<=thread )\d+", "N", text)
+
+
+def last_peers(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The other ends at the ends of all chains of those that were waited for."""
+    found = []
+    for who in (who for part in parts for who in part.get("who", ())):
+        further = last_peers(who.get("did", []))
+        found += further or ([who["peer"]] if "peer" in who else [])
+    return found
+
+
+@pytest.mark.parametrize("name", having("chain"))
+def test_whom_a_thread_waited_for_is_followed_to_who_had_the_time(name):
+    """Within what the program's own clocks say, who was asked and who asked."""
+    chain = TRUTH[name]["chain"]
+    stories = [
+        one
+        for one in plain(name)["stories"]["stories"]
+        if one["message"]["reader_comm"] == chain["reader"]
+        and chain["stage"] in one["stages"]
+        and one["stages"][chain["stage"]]["parts"]
+    ]
+    stories.sort(key=lambda one: one["message"]["ready_ns"])
+    for place, (one, asked_ms) in enumerate(
+        zip(stories, chain["asked_ms"], strict=True)
+    ):
+        assert in_plain_words(one).endswith(chain["words"])
+        stage = one["stages"][chain["stage"]]
+        assert stage["time_ns"] <= asked_ms * 1e6
+        for peer in last_peers(stage["parts"]):
+            assert peer["stage_ns"] >= chain["works_ms"][place] * 1e6
+            assert peer["stage_ns"] <= peer["whole_ns"] <= asked_ms * 1e6
 
 
 @pytest.mark.parametrize("name", having("throttled_ms"))

@@ -214,13 +214,16 @@ def test_reads_are_of_streams_by_offset_and_of_datagrams_by_size():
     found = reads_of(
         ranges(
             {"flow": 2**64 - 1, "start": 5, "end": 9, "read_ns": 1, "thread": 7},
-            {"flow": 4, "key": 3, "size_bytes": 64, "read_ns": 2, "thread": 7},
+            # of a query: its kind and number stand there
+            {"flow": 4, "key": 3, "start": 77, "size_bytes": 64}
+            | {"ready_ns": 1, "read_ns": 2, "thread": 7},
             {"flow": 4, "key": 3, "size_bytes": 64, "read_ns": 3, "flags": dropped},
         ),
         dropped,
     )
     assert (found["end"] - found["start"]).tolist() == [4, 64]
     assert found["flow"].astype("u8").tolist() == [2**64 - 1, 4]
+    assert found["ready_ns"].tolist() == [0, 1]
 
 
 def test_reads_of_a_thread_begin_with_the_last_before():
@@ -234,6 +237,14 @@ def test_reads_of_a_thread_begin_with_the_last_before():
     assert set(found["thread"]) == {THREAD}
     assert kept.newest_ns == 40
     assert kept.since_ns == 0
+
+
+def test_reads_of_a_span_are_of_all_threads():
+    kept = Reads(chunk_records=2)
+    for t_ns in (1, 5, 20, 30, 40):
+        kept.add(read(t_ns, 1, 0, 1, thread=THREAD + t_ns % 2))
+    assert kept.within(5, 30)["read_ns"].tolist() == [5, 20, 30]
+    assert kept.within(50, 60)["read_ns"].tolist() == []
 
 
 def test_where_there_is_no_room_the_oldest_reads_go_and_it_is_known_since_when():

@@ -1,4 +1,5 @@
-"""What the reader of a slow message read while it waited: other messages, and whose."""
+"""What the reader of a slow message read while it waited: other messages, and whose;
+and what any thread read that had waited for it."""
 
 from __future__ import annotations
 
@@ -7,8 +8,10 @@ from typing import Any
 import numpy as np
 from latprof_analysis.records.joiner import FOREVER, Joiner
 from latprof_analysis.records.message_rows import Messages
+from latprof_analysis.stages import STAMPS
+from latprof_analysis.story.answers import Answers, Peer, after_pauses, answers_of
 from latprof_analysis.story.reads import (
-    READ,
+    MESSAGE,
     Sender,
     Share,
     Waits,
@@ -17,6 +20,7 @@ from latprof_analysis.story.reads import (
     words_of_reads,
 )
 
+from latprof_agent.capture.flight import MOST_SLEPT_NS, SLEPT_SHARE
 from latprof_agent.capture.reads import Reads, Records
 from latprof_agent.capture.recorded_flights import Flights
 
@@ -31,7 +35,7 @@ class ReadBefore:
     def __init__(self, joiner: Joiner, recorder: Flights) -> None:
         self._joiner = joiner
         self._recorder = recorder
-        self._messages = Reads()
+        self._messages = Reads(dtype=MESSAGE)
         self._reads = recorder.reads = Reads()
 
     @property
@@ -41,10 +45,14 @@ class ReadBefore:
 
     def add_messages(self, rows: Messages) -> None:
         """Take in finished rows."""
-        found = np.zeros(len(rows), READ)
-        flow, found["start"], found["end"] = rows.retransmit_range
+        found = np.zeros(len(rows), MESSAGE)
+        flow, start, end = rows.retransmit_range
         found["flow"] = flow
-        found["read_ns"] = rows.numbers["read_ns"]
+        protocols, names = rows.texts["protocol"]
+        stream = protocols == names.index("tcp")
+        found["start"], found["end"] = np.where(stream, (start, end), 0)
+        for stamp in STAMPS[1:]:
+            found[f"{stamp}_ns"] = np.maximum(rows.numbers[f"{stamp}_ns"], 0)
         found["thread"] = np.maximum(rows.numbers["reader_thread"], 0)
         found["sender_pid"] = np.maximum(rows.numbers["sender_pid"], 0)
         self._messages.add(found[found["thread"] > 0])
@@ -80,6 +88,28 @@ class ReadBefore:
             [(share, self._sender(share)) for share in shares],
             complete=max(since_ns, self._messages.since_ns) <= ready_ns,
         )
+
+    def answers(self, begin_ns: int, end_ns: int) -> Answers:
+        """Find what threads read in a span that had waited for it."""
+        least_ns = min((end_ns - begin_ns) // SLEPT_SHARE, MOST_SLEPT_NS)
+        reads = after_pauses(self._reads.within(begin_ns, end_ns), least_ns)
+        # a question may be older, and of what was read in part the end comes later
+        span_ns = end_ns - begin_ns
+        messages = self._messages.within(begin_ns - span_ns, end_ns + span_ns)
+        reads, messages = self._of_known(reads), self._of_known(messages)
+        turned = self._joiner.conversations.turned
+        return Answers([*answers_of(reads, messages, turned, self._peer)])
+
+    def _of_known(self, records: Records) -> Records:
+        """By the places of flows, those whose flow is known."""
+        placed = self._placed(records)
+        return np.asarray(placed[placed["flow"] >= 0])
+
+    def _peer(self, place: int, pid: int) -> Peer:
+        """Who sends on a flow, as its reader sees it."""
+        flows = self._joiner.flows
+        address, port = flows.source_addresses[place], flows.table[place]["source_port"]
+        return Peer(address, int(port), pid, self._joiner.names.newest(pid))
 
     def accept(self, row: dict[str, Any], flow: int) -> dict[str, Any]:
         """Say how long a message that was readable waited for its connection's accept.

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from latprof_analysis.records.joiner import Joiner
 from latprof_analysis.stages import MODEL
+from latprof_analysis.story.answers import NO_ANSWERS, Answers
 from latprof_analysis.story.next_hops import waits_of
+from latprof_analysis.story.sleeps import together
 from latprof_analysis.story.sockets import (
+    ZERO_WINDOW,
     DroppedSegment,
     Span,
     behind_parts,
@@ -17,7 +21,7 @@ from latprof_analysis.story.sockets import (
     lost_parts,
     unresolved_spans,
 )
-from latprof_analysis.story.story import Part
+from latprof_analysis.story.story import Flight, Part, doings_of
 from numpy.typing import NDArray
 
 from latprof_agent.capture.recorded_flights import Flights
@@ -28,6 +32,8 @@ _STAMPS = {
     for stage in MODEL
     if stage.name in ("send_queue", "transit", "receive_stack")
 }
+# Of all time without room: what is shorter is not asked for.
+_LONG_SHARE = 20
 # Without an arrival the time of both is in the second, see stages_of().
 _BOTH_WAYS = ("xmit_ns", "ready_ns")
 
@@ -66,7 +72,12 @@ class TcpHistory:
         return cls(flow, end, resent, early, freed, missing)
 
     def split(
-        self, stage: str, time_ns: int, row: dict[str, Any], recorder: Flights
+        self,
+        stage: str,
+        time_ns: int,
+        row: dict[str, Any],
+        recorder: Flights,
+        answers: Answers = NO_ANSWERS,
     ) -> dict[str, Any]:
         """Split a stage of the message's row; empty: nothing is known of it."""
         of_both = stage == "receive_stack" and not row["arrive_ns"]
@@ -82,7 +93,7 @@ class TcpHistory:
         if end_ns - begin_ns != time_ns:
             return {}  # part of the next stage, for want of a stamp
         if stage == "send_queue":
-            return self._held(begin_ns, end_ns, recorder)
+            return self._held(begin_ns, end_ns, row, recorder, answers)
         of_bytes = self.resent, self.end
         causes = recorder.layout.resent
         if stage == "transit" or of_both:
@@ -94,7 +105,14 @@ class TcpHistory:
             found = behind_parts(*of_bytes, *times, causes, dropped)
         return {} if found is None else {"parts": [asdict(part) for part in found]}
 
-    def _held(self, begin_ns: int, end_ns: int, recorder: Flights) -> dict[str, Any]:
+    def _held(
+        self,
+        begin_ns: int,
+        end_ns: int,
+        row: dict[str, Any],
+        recorder: Flights,
+        answers: Answers,
+    ) -> dict[str, Any]:
         flight = recorder.flight(begin_ns, end_ns)
         if not flight:
             return {"parts": [asdict(Part("not recorded", end_ns - begin_ns))]}
@@ -107,7 +125,41 @@ class TcpHistory:
             *(flight.rings["socket_states"], self.flow, begin_ns, end_ns),
             *(recorder.layout.held, recorder.jiffy_ns, unresolved),
         )
+        zero = [
+            (begin_ns + span["from_ns"], begin_ns + span["from_ns"] + span["time_ns"])
+            for span in timeline
+            if span["what"] == ZERO_WINDOW
+        ]
+        who = together(_reader_in(zero, row, flight, recorder, answers))
+        parts = [
+            replace(part, who=who) if part.what == ZERO_WINDOW else part
+            for part in parts
+        ]
         return {"parts": [asdict(part) for part in parts], "timeline": timeline}
+
+
+def _reader_in(
+    spans: list[tuple[int, int]],
+    row: dict[str, Any],
+    flight: Flight,
+    recorder: Flights,
+    answers: Answers,
+) -> Iterator[dict[str, Any]]:
+    """What the thread did that reads a message, in spans for which it had no room."""
+    pid, thread = row["reader_pid"], row["reader_thread"]
+    least_ns = sum(end_ns - begin_ns for begin_ns, end_ns in spans) // _LONG_SHARE
+    for begin_ns, end_ns in spans if pid and thread else ():
+        did: list[dict[str, Any]] = []
+        if end_ns - begin_ns >= least_ns:
+            did = doings_of(
+                *(flight, pid, thread, begin_ns, end_ns),
+                name=recorder.symbols.stack,
+                calls=recorder.calls,
+                answers=answers,
+                asker=row["sender_pid"] or 0,
+            )
+        who = {"pid": pid, "comm": row["reader_comm"], "thread": thread}
+        yield who | {"time_ns": end_ns - begin_ns, "did": did}
 
 
 def _dropped(freed: NDArray[Any] | None, recorder: Flights) -> list[DroppedSegment]:

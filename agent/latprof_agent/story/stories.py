@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -15,6 +15,7 @@ from latprof_analysis.records.joiner import FOREVER, Joiner
 from latprof_analysis.records.message_rows import Ints, Messages, Rows
 from latprof_analysis.stages import EXCHANGE, STAGES, STAMPS
 from latprof_analysis.stats.histogram import Histogram
+from latprof_analysis.story.answers import NO_ANSWERS, Answers
 from latprof_analysis.story.device_queue import Ends, wait_of
 from latprof_analysis.story.next_hops import (
     RESOLVING,
@@ -59,12 +60,17 @@ FORGETS_NS, FINISHED_NS = 1_000_000_000, 5_000_000_000
 
 
 @dataclass
-class _Message:
-    """A slow message's bytes; `queue`: of its wait for its reader, once asked."""
+class _Known:
+    """What is known of a slow one beside its row.
 
-    way: TcpHistory
-    accepted: bool  # when it was readable
-    queue: dict[str, Any] | None = None
+    `way`: its bytes, of a message; `queue`: of its wait for its reader, and `answers`:
+    what threads waited for meanwhile, once asked.
+    """
+
+    way: TcpHistory | None = None
+    accepted: bool = True  # when it was readable
+    queue: dict[str, Any] = field(default_factory=dict)
+    answers: Answers | None = None
 
 
 class _Limit:
@@ -146,11 +152,11 @@ class Stories(Sink):
         slow = measured & (took_ns >= limit.least_ns(ended_ns))
         return list(np.flatnonzero(slow).tolist())
 
-    def _message(self, rows: Messages, i: int) -> tuple[dict[str, Any], _Message]:
+    def _message(self, rows: Messages, i: int) -> tuple[dict[str, Any], _Known]:
         row = rows.row(i)
         row["entry_queued"] = int(rows.numbers["entry_queued"][i])
         way = TcpHistory.of(row, *rows.flow_and_end(i), self._joiner)
-        return row, _Message(way, not rows.numbers["not_accepted"][i])
+        return row, _Known(way, not rows.numbers["not_accepted"][i])
 
     def add_exchanges(self, rows: ExchangeRows) -> None:
         """Keep slow ones of which the server's work is the longest part.
@@ -181,14 +187,20 @@ class Stories(Sink):
         """Find what was read before those that were read by then: it is forgotten."""
         before = self._before
         for one in self._slowest.kept:
-            message, row = one.known, one.row
-            if not message or message.queue is not None:
+            known, spans = one.known, spans_of(one.row)
+            if known.answers or not spans or spans[-1][1] > until_ns:
                 continue
-            if (row["read_ns"] or 0) <= until_ns:
-                reads = before.while_waiting(row, message.way.flow, message.way.end)
-                message.queue = {} if reads is None else {"reads": reads}
-                if not message.accepted:
-                    message.queue["accept"] = before.accept(row, message.way.flow)
+            known.answers = before.answers(spans[0][0], spans[-1][1])
+            if known.way:
+                self._ask_for_queue(one.row, known, known.way)
+
+    def _ask_for_queue(
+        self, row: dict[str, Any], known: _Known, of: TcpHistory
+    ) -> None:
+        reads = self._before.while_waiting(row, of.flow, of.end)
+        known.queue = {} if reads is None else {"reads": reads}
+        if not known.accepted:
+            known.queue["accept"] = self._before.accept(row, of.flow)
 
     def document(self) -> dict[str, Any]:
         """Return what `latprof story` reads, the slowest first."""
@@ -232,11 +244,12 @@ _ENDS = ("protocol", "client_address", "client_port", "server_address", "server_
 _PARTS = ("request_way", "server", "reply_way")
 # What a share needs of a part.
 _OF_PARTS = ("kind", "what", "time_ns", "who", "functions", "cpu")
+_OF_WHO = ("pid", "comm", "time_ns", "peer")
 
 
 def _exchange(
     rows: ExchangeRows, i: int, recorder: Flights
-) -> tuple[dict[str, Any], None]:
+) -> tuple[dict[str, Any], _Known]:
     """Describe one as a message that its client sends and its server reads."""
     row = rows.row(i)
     pid, sent_ns = row["server_pid"], row["reply_sent_ns"]
@@ -252,7 +265,7 @@ def _exchange(
         **{"ready_ns": row["request_ready_ns"], "reply_sent_ns": sent_ns},
         **{f"{stage}_ns": row[f"{stage}_ns"] for stage in _PARTS},
     }
-    return found, None
+    return found, _Known()
 
 
 def spans_of(row: dict[str, Any]) -> list[tuple[int, int]]:
@@ -265,7 +278,9 @@ def spans_of(row: dict[str, Any]) -> list[tuple[int, int]]:
     return list(pairwise(stamps))
 
 
-def _exchange_stages(row: dict[str, Any], recorder: Flights) -> dict[str, Any]:
+def _exchange_stages(
+    row: dict[str, Any], recorder: Flights, answers: Answers
+) -> dict[str, Any]:
     """Return the parts of an exchange, of which the server's thread has one."""
     found: dict[str, Any] = {
         stage: {"time_ns": row[f"{stage}_ns"], "parts": None} for stage in _PARTS
@@ -276,6 +291,8 @@ def _exchange_stages(row: dict[str, Any], recorder: Flights) -> dict[str, Any]:
         row["reader_thread"],
         row["ready_ns"],
         row["reply_sent_ns"],
+        answers=answers,
+        asker=row["sender_pid"] or 0,
     )
     return found
 
@@ -298,21 +315,25 @@ def _without_details(stages: dict[str, Any]) -> dict[str, Any]:
 
 
 def _named(who: dict[str, Any]) -> dict[str, Any]:
-    return {name: who[name] for name in ("pid", "comm", "time_ns")}
+    return {name: who[name] for name in _OF_WHO if name in who}
 
 
 def _stages(one: Slow, recorder: Flights) -> dict[str, Any]:
     """Return its stages, and what it met in the queue of its reader."""
+    answers = one.known.answers or NO_ANSWERS
     if one.row["kind"] == EXCHANGE:
-        return _exchange_stages(one.row, recorder)
-    stages = stages_in_words(one.row, recorder, one.known.way)
+        return _exchange_stages(one.row, recorder, answers)
+    stages = stages_in_words(one.row, recorder, one.known.way, answers)
     if "receive_queue" in stages:
-        stages["receive_queue"] |= one.known.queue or {}
+        stages["receive_queue"] |= one.known.queue
     return stages
 
 
 def stages_in_words(
-    row: dict[str, Any], recorder: Flights, way: TcpHistory | None = None
+    row: dict[str, Any],
+    recorder: Flights,
+    way: TcpHistory | None = None,
+    answers: Answers = NO_ANSWERS,
 ) -> dict[str, Any]:
     """By stage its time, and where a thread or a socket here had it, its parts."""
     found: dict[str, Any] = {}
@@ -330,10 +351,15 @@ def stages_in_words(
         pid, thread, begin_ns, end_ns = (row.get(column) for column in columns)
         thread_ns = time_ns - (behind.time_ns if behind else 0)
         if pid and begin_ns and end_ns and end_ns - begin_ns == thread_ns:
-            words = thread_in_words(recorder, pid, thread, begin_ns, end_ns)
+            asker = row["sender_pid"] if stage == "receive_queue" else None
+            words = thread_in_words(
+                *(recorder, pid, thread, begin_ns, end_ns),
+                answers=answers,
+                asker=asker or 0,
+            )
             found[stage] |= _with_wait(words, behind) if behind else words
         elif way:
-            found[stage] |= way.split(stage, time_ns, row, recorder)
+            found[stage] |= way.split(stage, time_ns, row, recorder, answers)
     if found.get("qdisc", {}).get("time_ns"):
         found["qdisc"] |= _queue_wait(row, recorder)
     return found
@@ -398,6 +424,9 @@ def thread_in_words(
     thread: int | None,
     begin_ns: int,
     end_ns: int,
+    *,
+    answers: Answers = NO_ANSWERS,
+    asker: int = 0,
 ) -> dict[str, Any]:
     """What a thread did, by what the recorder kept of this time."""
     flight = recorder.flight(begin_ns, end_ns) or NO_FLIGHT
@@ -409,5 +438,7 @@ def thread_in_words(
         thread=thread,
         name=recorder.symbols.stack,
         calls=recorder.calls,
+        answers=answers,
+        asker=asker,
     )
     return {"parts": [asdict(part) for part in parts], "timeline": timeline}

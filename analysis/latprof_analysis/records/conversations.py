@@ -208,6 +208,14 @@ class Conversations:
             for column, end in enumerate((way, 1 - way)):
                 self._named[place, column] = self._number(conversation.names[end])
 
+    def turned(self, place: int) -> int:
+        """Return the place of the flow in the other direction, -1 if there is none."""
+        if place < 0:
+            return -1
+        ways = self._of_place[place].ways
+        others = (other for other, way in ways.items() if way != ways[place])
+        return next(others, -1)
+
     def first_ns(self, place: int) -> int:
         """When the conversation of a flow was seen first."""
         return self._of_place[place].first_ns

@@ -13,7 +13,9 @@ from latprof_analysis.report.story_words import (
     tcp_words,
 )
 from latprof_analysis.stages import EXCHANGE
+from latprof_analysis.story.answers import WORK
 from latprof_analysis.story.next_hops import RESOLVING
+from latprof_analysis.story.sleeps import ended_by, name_of
 from latprof_analysis.story.sockets import (
     BEHIND,
     HELD,
@@ -163,15 +165,27 @@ def _of_bytes(where: str, stage: str, of: _Story) -> str:
         where = f"in {'transit' if first['kind'] == LOST else stage}"
     text = _words(first)
     if 2 * first["time_ns"] < of["time_ns"]:
-        return f"{where}, for no single cause: longest {text}"
+        return f"{where}, for no single cause: longest {text}{_meanwhile(first)}"
     took = duration(first["time_ns"])
     if first["kind"] == LOST:
         return f"{where}, {lost_words(first['what'], f' after {took}')}"
     if len(of["parts"]) == 1:
-        return f"{where}, {text}"
+        return f"{where}, {text}{_meanwhile(first)}"
     if first["kind"] == BEHIND:
         return f"{where}, for {took} {text}"
-    return f"{where}, {text} for {took}"
+    return f"{where}, {text} for {took}{_meanwhile(first)}"
+
+
+def _meanwhile(part: dict[str, Any]) -> str:
+    """What a reader did most of the time for which it had no room."""
+    if part["kind"] != HELD or not part["who"]:
+        return ""
+    one = part["who"][0]
+    first = _first_done(one, part["time_ns"])
+    if not first:
+        return ""
+    took = duration(first["time_ns"])
+    return f", while {_thread(one)} {_verb(first)} for {took} of it{_ended_by(first)}"
 
 
 def summary_lines(document: dict[str, Any], shown: int) -> Iterator[str]:
@@ -340,13 +354,14 @@ def _cause(part: dict[str, Any], short: Mapping[str, str]) -> str:
     who = ""
     if part.get("who"):
         first = part["who"][0]
-        who = short.get(first["comm"]) or _name(first)
+        name = name_of if part["kind"] == "asleep" else _name
+        who = short.get(first["comm"]) or name(first)
     if part["kind"] == "waiting" and who:
         return f"waiting for a CPU, which {who} had"
     if part["kind"] == "busy" and (within := _functions(part)):
         return f"busy in {within}"
     if part["kind"] == "asleep" and who:
-        return f"{_words(part)}, woken by {who}"
+        return f"{_words(part)}, {ended_by(part['who'][0])} {who}"
     return _words(part)
 
 
@@ -409,7 +424,9 @@ def _name(one: dict[str, Any]) -> str:
 
 
 def _thread(one: dict[str, Any]) -> str:
-    """Name a thread of a process, which its own number may name."""
+    """Name a thread of a process, which its own number may name, or a socket's end."""
+    if one.get("peer"):
+        return name_of(one)
     thread = one.get("thread", one["pid"])
     of = "" if thread == one["pid"] else f", thread {thread}"
     return f"{one['comm']} (pid {one['pid']}{of})"
@@ -420,17 +437,51 @@ def _ended_by(part: dict[str, Any]) -> str:
     first = part["who"][0] if part["kind"] == "asleep" and part["who"] else None
     if not first or 2 * first["time_ns"] < part["time_ns"]:
         return ""
+    if first.get("peer"):
+        return f", until {_answered(first)}"
     return f", until {_thread(first)} woke it{_did(first)}"
 
 
 def _did(one: dict[str, Any]) -> str:
     """What that thread did most of the time that another one waited for it."""
-    did = one.get("did")
-    if not did or 2 * did[0]["time_ns"] < one["time_ns"]:
+    first = _first_done(one, one["time_ns"])
+    if not first:
         return ""
-    # that part has no more than a kind and a word
-    first = {"who": (), "functions": ()} | did[0]
-    return f", which {_verb(first)} for {duration(first['time_ns'])} of it"
+    took = duration(first["time_ns"])
+    return f", which {_verb(first)} for {took} of it{_ended_by(first)}"
+
+
+def _first_done(one: dict[str, Any], whole_ns: int) -> dict[str, Any]:
+    """What a thread did for half of a time or more; empty: nothing, or not known."""
+    did = one.get("did")
+    if not did or 2 * did[0]["time_ns"] < whole_ns:
+        return {}
+    # that part has no more than a kind, a word and whom it waited for
+    first: dict[str, Any] = {"who": (), "functions": ()} | did[0]
+    return first
+
+
+def _answered(one: dict[str, Any]) -> str:
+    """Say that the other end of a socket answered, and where it took its time."""
+    peer = one["peer"]
+    if not peer["answers"]:
+        return f"{name_of(one)} sent"
+    times = "" if peer["answers"] == 1 else f" {peer['answers']} times"
+    words = f"{name_of(one)} answered{times}"
+    if again := peer["again"]:
+        words += f", which waits for {name_of(again)} again"
+    first = _first_done(one, peer["stage_ns"])
+    doing = f": {_doing(first)}{_ended_by(first)}" if first else ""
+    took = f"{duration(peer['stage_ns'])} of {duration(peer['whole_ns'])}"
+    end, _, stage = peer["stage"].partition(" ")
+    if stage:
+        return f"{words} (its {end} {took} in {stage})"
+    where = "its work" if end == WORK else "in its receive queue"
+    return f"{words} ({where} {took}{doing})"
+
+
+def _doing(part: dict[str, Any]) -> str:
+    return _verb(part).removeprefix("was ")
 
 
 def _verb(part: dict[str, Any]) -> str:
@@ -487,6 +538,8 @@ def _part(part: dict[str, Any]) -> str:
         return f"busy{cpu}{within}{text}"
     if part["kind"] == "asleep":
         return _words(part) + _woken(part)
+    if part["kind"] == HELD:
+        return _words(part) + _meanwhile(part)
     return _words(part) + cpu + _seen(part)
 
 
@@ -494,8 +547,10 @@ def _woken(part: dict[str, Any]) -> str:
     """Who woke a thread; of several each one's share of its sleep."""
     if len(part["who"]) < 2:
         return _ended_by(part)
-    who = ", ".join(
-        f"{_thread(one)} {duration(one['time_ns'])}"
-        for one in part["who"][:_MOST_NAMES]
-    )
-    return f", woken by {who}"
+    words, before = "", ""
+    for one in part["who"][:_MOST_NAMES]:
+        how = ended_by(one)
+        words += f", {'' if how == before else f'{how} '}{_thread(one)} "
+        words += duration(one["time_ns"])
+        before = how
+    return words

@@ -13,25 +13,24 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from latprof_analysis.story.sleeps import INPUTS
 from latprof_analysis.story.story import Flight, Records
 
 Ints = NDArray[np.int64]
 
 # Of bytes that were read, and of the messages that ended in them: offsets as in
-# messages.csv, the flow by any number, the sender's process (0: not known).
+# messages.csv (none of datagrams), the flow by any number, the sender's process (0: not
+# known).
 READ = np.dtype(
     [
-        *((name, "i8") for name in ("read_ns", "flow", "start", "end")),
+        *((name, "i8") for name in ("read_ns", "ready_ns", "flow", "start", "end")),
         *((name, "i4") for name in ("thread", "sender_pid")),
     ]
 )
-# System calls in which a thread waits for what others send: it has nothing in hand.
-_INPUTS = frozenset(
-    (
-        *("epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll"),
-        *("select", "pselect6", "read", "readv", "recvfrom", "recvmsg", "recvmmsg"),
-        *("accept", "accept4", "io_uring_enter", "pause", "rt_sigtimedwait"),
-    )
+# Of messages their other stamps, too; 0: not known.
+MESSAGE = np.dtype(
+    READ.descr
+    + [(f"{stamp}_ns", "i8") for stamp in ("send", "queue", "xmit", "arrive")]
 )
 
 
@@ -107,7 +106,7 @@ def _are_for_input(left: Records, calls: dict[int, str]) -> NDArray[np.bool_]:
 
     Where one may not be disturbed, it waits for a disk or a lock.
     """
-    inputs = [number for number, name in calls.items() if name in _INPUTS]
+    inputs = [number for number, name in calls.items() if name in INPUTS]
     asleep = (left["left_state"] == 1) & np.isin(left["left_call"], inputs)
     return np.asarray(asleep)
 

@@ -40,6 +40,16 @@ _MOVES = (
     "pwritev",
 )
 _DISK = ("fsync", "fdatasync", "sync", "syncfs", "sync_file_range", "msync", *_MOVES)
+# A thread waits in them for bytes that others send ...
+BYTES = frozenset(
+    (
+        *("epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll"),
+        *("select", "pselect6", "read", "readv", "recvfrom", "recvmsg", "recvmmsg"),
+        "io_uring_enter",
+    )
+)
+# ... or for anything else of others: it has nothing in hand.
+INPUTS = BYTES | {"accept", "accept4", "pause", "rt_sigtimedwait"}
 # They wait for whatever they were given: where in the kernel says nothing more.
 _FOR_MANY = re.compile(r"(epoll_p?wait|p?select|p?poll)\d*$|^pause$|^rt_sigtimedwait$")
 
@@ -216,11 +226,17 @@ def sleeping_in(wake: Wake | None, *, any_file: bool = False) -> str:
     return innermost
 
 
+# Of several answers of one end, whose time was longest in the same stage.
+_PEER_SUMS = ("answers", "stage_ns", "whole_ns")
+
+
 def together(who: Iterable[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
     """Make one of each of those that were waited for, the longest first."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for one in who:
-        key = one["pid"], one["comm"], one.get("thread")
+        peer = one.get("peer", {})
+        end = (peer.get(name) for name in ("address", "port", "stage"))
+        key = one["pid"], one["comm"], one.get("thread"), *end
         known = found.get(key)
         if known is None:
             found[key] = one
@@ -228,15 +244,39 @@ def together(who: Iterable[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
         found[key] = known | {"time_ns": known["time_ns"] + one["time_ns"]}
         if "did" in one:
             found[key]["did"] = _did_together([*known["did"], *one["did"]])
+        if peer:
+            sums = {name: known["peer"][name] + peer[name] for name in _PEER_SUMS}
+            found[key]["peer"] = peer | sums
     return tuple(sorted(found.values(), key=lambda one: -one["time_ns"]))
 
 
 def _did_together(did: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    times: dict[tuple[str, str], int] = {}
+    found: dict[tuple[str, str], dict[str, Any]] = {}
     for one in did:
-        key = one["kind"], one["what"]
-        times[key] = times.get(key, 0) + one["time_ns"]
-    return [
-        {"kind": kind, "what": what, "time_ns": took_ns}
-        for (kind, what), took_ns in sorted(times.items(), key=lambda one: -one[1])
-    ]
+        # busy in functions that differ is busy in none
+        key = one["kind"], "" if one["kind"] == "busy" else one["what"]
+        if key not in found:
+            found[key] = one
+            continue
+        what = one["what"] if one["what"] == found[key]["what"] else key[1]
+        time_ns = found[key]["time_ns"] + one["time_ns"]
+        found[key] = found[key] | {"what": what, "time_ns": time_ns}
+        if who := together((*found[key].get("who", ()), *one.get("who", ()))):
+            found[key]["who"] = list(who)
+    return sorted(found.values(), key=lambda one: -int(one["time_ns"]))
+
+
+def ended_by(who: dict[str, Any]) -> str:
+    """Say how it ended a sleep, before its name."""
+    return "answered by" if who.get("peer") else "woken by"
+
+
+def name_of(who: dict[str, Any]) -> str:
+    """Name a process that was waited for, or the other end of a socket."""
+    peer = who.get("peer", {})
+    if not peer:
+        return f"{who['comm']} (pid {who['pid']})"
+    if who["pid"]:
+        return f"{who['comm']} (pid {who['pid']}, port {peer['port']})"
+    host = peer["address"]
+    return f"[{host}]:{peer['port']}" if ":" in host else f"{host}:{peer['port']}"

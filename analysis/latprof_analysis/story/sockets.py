@@ -16,6 +16,7 @@ import numpy as np
 from latprof_analysis.story.next_hops import RESOLVING, AddressWait
 from latprof_analysis.story.story import Part, Records, longest_spans
 
+ZERO_WINDOW = "a zero window"
 HELD, LOST, BEHIND = "held", "lost", "behind a missing segment"
 NOT_KNOWN, UNKNOWN_WAY = "not told apart", "unknown from here"
 # By the names of `enum held_by` in bpf/records.h: what bytes were held by.
@@ -24,7 +25,7 @@ _HOLDERS = {
     "congestion_window": "the congestion window",
     "loss_recovery": "the congestion window, while lost segments were sent again",
     "receive_window": "the receive window",
-    "zero_window": "a zero window",
+    "zero_window": ZERO_WINDOW,
     "cork": "a cork",
     "nagle": "Nagle",
     "delayed_ack": "Nagle until a delayed ACK",

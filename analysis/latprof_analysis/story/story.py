@@ -16,6 +16,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from latprof_analysis.story.answers import (
+    NO_ANSWERS,
+    QUEUE,
+    WORK,
+    Answer,
+    Answers,
+    Took,
+)
 from latprof_analysis.story.fields import (
     TASK_THROTTLED,
     TASK_TIMED,
@@ -24,12 +32,15 @@ from latprof_analysis.story.fields import (
 )
 from latprof_analysis.story.quotas import Throttled, throttled
 from latprof_analysis.story.sleeps import (
+    BYTES,
     NO_CALL,
     TIMED_OUT,
     WAKES,
     Call,
     Wake,
+    ended_by,
     is_of_futex,
+    name_of,
     page_fault,
     purpose,
     together,
@@ -47,6 +58,7 @@ IDLE, UNTRACED = "idle", "untraced"
 # Of a span: from this share on a sleep has what its waker did meanwhile.
 _LONG_SHARE = 20
 _MOST_DOINGS = 3
+MOST_HOPS = 8  # from who waits to who is waited for
 _UNKNOWN_CALL = Call(NO_CALL)
 
 
@@ -164,7 +176,12 @@ class Part:
     who : list of dict
         Others that it waited for: ``pid``, ``comm``, ``time_ns``, longest first. Of a
         sleep who woke it, with ``thread``, and of a long one what that thread ``did``
-        meanwhile: ``kind``, ``what``, ``time_ns``, longest first.
+        meanwhile: ``kind``, ``what``, ``time_ns``, longest first, and ``who`` as here.
+        Where it waited for bytes of a socket that is its other end, with ``peer``:
+        ``address`` and ``port``; how many ``answers`` it waited for; in which ``stage``
+        (see `Took`) most of their time was, ``stage_ns`` of ``whole_ns``, in which that
+        end ``did`` so; and ``again`` (``pid``, ``comm``): for whom that end waits, who
+        waits for it here.
     functions : list of dict
         The innermost of stacks while it was busy, or of what is not recorded otherwise:
         ``name``, ``samples``, most first.
@@ -217,6 +234,8 @@ def time_of(
     thread: int | None = None,
     name: Namer = lambda _sample: ("?",),
     calls: dict[int, str] = CALLS["x86_64"],
+    answers: Answers = NO_ANSWERS,
+    asker: int = 0,
 ) -> ThreadTime:
     """Split the time of a process' thread that is on a CPU at the end of a span.
 
@@ -235,7 +254,104 @@ def time_of(
         outermost first.
     calls : dict
         Names of system calls by number.
+    answers : Answers
+        What threads read that they had waited for.
+    asker : int
+        The process that waits for what the thread does; 0: not known.
     """
+    long_ns = (end_ns - begin_ns) // _LONG_SHARE
+    walk = _Walk(flight, name, calls, answers, long_ns, (_Met(asker),))
+    return _thread_time(walk, pid, begin_ns, end_ns, thread)
+
+
+def doings_of(
+    flight: Flight,
+    pid: int,
+    thread: int,
+    begin_ns: int,
+    end_ns: int,
+    *,
+    name: Namer,
+    calls: dict[int, str],
+    answers: Answers = NO_ANSWERS,
+    asker: int = 0,
+) -> list[dict[str, Any]]:
+    """Say what a thread did until it last had a CPU in a span, as `who` of a part does.
+
+    Parameters as those of `time_of`.
+    """
+    switches = flight.switches
+    mine = (switches["thread"] == thread) | (switches["left_thread"] == thread)
+    rows = switches[mine & (switches["t_ns"] <= end_ns)]
+    if len(rows) and rows[-1]["thread"] != thread:
+        end_ns = int(rows[-1]["t_ns"])
+    if end_ns <= begin_ns:
+        return []
+    long_ns = (end_ns - begin_ns) // _LONG_SHARE
+    walk = _Walk(flight, name, calls, answers, long_ns, (_Met(asker),))
+    return walk.doings(pid, thread, begin_ns, end_ns)
+
+
+class _Met(NamedTuple):
+    """A process, and its thread, that somebody waits for."""
+
+    pid: int
+    thread: int = 0
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """A story on its way from who waits to who is waited for; `path`: those until here.
+
+    What takes less than `long_ns` is not followed.
+    """
+
+    flight: Flight
+    name: Namer
+    calls: dict[int, str]
+    answers: Answers
+    long_ns: int
+    path: tuple[_Met, ...]
+
+    def to(self, pid: int, thread: int) -> _Walk:
+        return replace(self, path=(*self.path, _Met(pid, thread)))
+
+    def ended(self) -> _Walk:
+        """As this, but whom others wait for is not asked any more."""
+        rings = self.flight.rings | {WAKES: self.flight.rings[WAKES][:0]}
+        flight = replace(self.flight, rings=rings)
+        return replace(self, flight=flight, answers=NO_ANSWERS)
+
+    def may_go_on(self, thread: int, time_ns: int) -> bool:
+        known = {met.thread for met in self.path}
+        far = len(self.path) > MOST_HOPS
+        return time_ns >= self.long_ns and not far and thread not in known
+
+    def waited_by(self, pid: int) -> _Met | None:
+        """For whom a process waits that was met, but for the one that is met last."""
+        found = [place for place, met in enumerate(self.path[:-1]) if met.pid == pid]
+        if not pid or not found or pid == self.path[-1].pid:
+            return None
+        return self.path[found[-1] + 1]
+
+    def doings(
+        self, pid: int, thread: int, begin_ns: int, end_ns: int
+    ) -> list[dict[str, Any]]:
+        """What a thread did in a span at whose end it has a CPU."""
+        return [
+            {"kind": part.kind, "what": part.what, "time_ns": part.time_ns}
+            | ({"who": list(part.who[:_MOST_DOINGS])} if part.who else {})
+            for part in _thread_time(self, pid, begin_ns, end_ns, thread).parts[
+                :_MOST_DOINGS
+            ]
+            if part.kind != "not recorded"
+        ]
+
+
+def _thread_time(
+    walk: _Walk, pid: int, begin_ns: int, end_ns: int, thread: int | None
+) -> ThreadTime:
+    flight, name = walk.flight, walk.name
     if not flight.covers(begin_ns, end_ns):
         return _unrecorded(end_ns - begin_ns)
     thread = thread or thread_at(flight, pid, end_ns)
@@ -249,7 +365,7 @@ def time_of(
     found: list[Part] = []
     if since_ns > begin_ns:
         found.append(_unseen(flight, thread, [(begin_ns, since_ns)], name))
-    sleeps = _Sleeps.of(flight, thread, end_ns - begin_ns, name, calls)
+    sleeps = _Sleeps.of(walk.to(pid, thread), thread)
     in_order = [(span, _in_order(flight, span, sleeps)) for span in spans]
     in_order = _as_one_wait(in_order, sleeps)
     running = [part for span, parts in in_order if span.on_cpu for part in parts]
@@ -309,14 +425,15 @@ def _timeline(
     for span, parts in in_order:
         at_ns = span.begin_ns
         for part in parts:
-            who = ", ".join(f"{w['comm']} (pid {w['pid']})" for w in part.who[:2])
-            by = f"woken by {who}" if part.kind == "asleep" and who else who
+            who = ", ".join(map(name_of, part.who[:2]))
+            if part.kind == "asleep" and who:
+                who = f"{ended_by(part.who[0])} {who}"
             found.append(
                 {
                     "from_ns": at_ns - begin_ns,
                     "time_ns": part.time_ns,
                     "kind": part.kind,
-                    "what": ", ".join(filter(None, (part.what, by))),
+                    "what": ", ".join(filter(None, (part.what, who))),
                     "cpu": part.cpu,
                 }
             )
@@ -353,14 +470,17 @@ class _Span:
 
 def thread_at(flight: Flight, pid: int, *times_ns: int) -> int | None:
     """The thread of a process that has a CPU at all times; None: none, or several."""
-    found: set[int] | None = None
-    for at_ns in times_ns:
-        switches = flight.switches[flight.switches["t_ns"] <= at_ns]
-        of_cpus = (switches[switches["cpu"] == n] for n in np.unique(switches["cpu"]))
-        lasts = (of_cpu[-1] for of_cpu in of_cpus)
-        mine = {int(last["thread"]) for last in lasts if last["pid"] == pid}
-        found = mine if found is None else found & mine
-    return found.pop() if found and len(found) == 1 else None
+    each = [_threads_at(flight, pid, at_ns) for at_ns in times_ns]
+    found = set.intersection(*each)
+    return found.pop() if len(found) == 1 else None
+
+
+def _threads_at(flight: Flight, pid: int, at_ns: int) -> set[int]:
+    """Threads of a process that have a CPU."""
+    switches = flight.switches[flight.switches["t_ns"] <= at_ns]
+    of_cpus = (switches[switches["cpu"] == n] for n in np.unique(switches["cpu"]))
+    lasts = (of_cpu[-1] for of_cpu in of_cpus)
+    return {int(last["thread"]) for last in lasts if last["pid"] == pid}
 
 
 # From a wake until who was asleep comes to an idle CPU, at most.
@@ -669,29 +789,18 @@ def _give_to_last(
 class _Sleeps:
     """What a thread slept for in a span, and who woke it."""
 
-    flight: Flight
+    walk: _Walk
     thread: int
     wakes: Records  # of the thread
-    long_ns: int
-    name: Namer
-    calls: dict[int, str]
 
     @classmethod
-    def of(
-        cls,
-        flight: Flight,
-        thread: int,
-        whole_ns: int,
-        name: Namer,
-        calls: dict[int, str],
-    ) -> _Sleeps:
-        wakes = flight.rings[WAKES]
-        mine = wakes[wakes["thread"] == thread]
-        return cls(flight, thread, mine, whole_ns // _LONG_SHARE, name, calls)
+    def of(cls, walk: _Walk, thread: int) -> _Sleeps:
+        wakes = walk.flight.rings[WAKES]
+        return cls(walk, thread, wakes[wakes["thread"] == thread])
 
     def wake(self, span: _Span) -> Wake | None:
         """What ended the sleep with which a time without a CPU began."""
-        return wake_between(self.wakes, span.begin_ns, span.end_ns, self.name)
+        return wake_between(self.wakes, span.begin_ns, span.end_ns, self.walk.name)
 
     def ended_by_thread(self, span: _Span, timeout_ns: int) -> Wake | None:
         """Who ended a wait of a futex; of a short one its process' only other thread.
@@ -705,11 +814,12 @@ class _Sleeps:
         slept_ns = span.end_ns - span.begin_ns
         if span.waited_ns == UNKNOWN_WAIT or slept_ns > _CUT_SHARE * timeout_ns:
             return None  # not known when it was woken, or it may have run out
-        switches = self.flight.switches
+        flight = self.walk.flight
+        switches = flight.switches
         mine = switches[switches["thread"] == self.thread]
         at_ns = span.end_ns - min(span.waited_ns, slept_ns)
         pid = int(mine["pid"][-1]) if len(mine) else 0
-        ran = _threads_of(self.flight, pid, at_ns - _WAKES_NS, at_ns) - {self.thread}
+        ran = _threads_of(flight, pid, at_ns - _WAKES_NS, at_ns) - {self.thread}
         if len(ran) != 1:
             return None
         (thread,) = ran
@@ -718,42 +828,84 @@ class _Sleeps:
 
     def part(self, span: _Span, wake: Wake | None, time_ns: int) -> Part:
         """A sleep of so long, with which a time without a CPU began."""
-        what = purpose(span.state or 0, span.call, wake, self.calls)
+        calls = self.walk.calls
         who: tuple[dict[str, Any], ...] = ()
-        if wake and wake.waker_is_known:
+        answer = self._answer(span, wake)
+        # where in the kernel it waits for a socket says no more than whose it is
+        of = None if answer else wake
+        what = purpose(span.state or 0, span.call, of, calls)
+        if answer:
+            # it may have been there when the story's time began
+            came = answer.ready_ns > span.begin_ns
+            who = (self._answerer(answer, time_ns),) if came else ()
+        elif wake and wake.waker_is_known:
             who = (self.waker(span.begin_ns, wake, time_ns),)
         stacks = folded({wake.frames: time_ns}, "time_ns") if wake else ()
         return Part("asleep", time_ns, what, who, stacks=stacks)
+
+    def _answer(self, span: _Span, wake: Wake | None) -> Answer | None:
+        """What ended a wait for bytes of a socket."""
+        if not span.state or self.walk.calls.get(span.call.number) not in BYTES:
+            return None
+        if wake:
+            return self.walk.answers.ending(self.thread, wake.t_ns)
+        if span.waited_ns == UNKNOWN_WAIT:
+            return None
+        # of a short sleep, and where there was no room, nothing is written
+        at_ns = max(span.end_ns - span.waited_ns, span.begin_ns)
+        return self.walk.answers.ending(self.thread, at_ns)
 
     def waker(self, begin_ns: int, wake: Wake, time_ns: int) -> dict[str, Any]:
         """Who woke it, and of a long sleep what that thread did meanwhile."""
         who = {"pid": wake.pid, "comm": wake.comm, "time_ns": time_ns}
         did: list[dict[str, Any]] = []
-        if time_ns >= self.long_ns:
-            parts = _doings(self.flight, wake, begin_ns, self.name, self.calls)
-            did = [
-                {"kind": part.kind, "what": part.what, "time_ns": part.time_ns}
-                for part in parts[:_MOST_DOINGS]
-                if part.kind != "not recorded"
-            ]
+        if self.walk.may_go_on(wake.thread, time_ns):
+            did = self.walk.doings(wake.pid, wake.thread, begin_ns, wake.t_ns)
         return who | {"thread": wake.thread, "did": did}
 
+    def _answerer(self, answer: Answer, time_ns: int) -> dict[str, Any]:
+        """Who sent what it waited for, and of a long sleep what that end did."""
+        pid, took, walk = answer.peer.pid, answer.took, self.walk
+        thread = _answering(walk.flight, pid, took) if took and pid else 0
+        again = walk.waited_by(pid)
+        did: list[dict[str, Any]] = []
+        if took and thread and walk.may_go_on(thread, time_ns):
+            to = walk.ended() if again else walk
+            did = to.doings(pid, thread, took.begin_ns, took.end_ns)
+        return {
+            **{"pid": pid, "comm": answer.peer.comm, "time_ns": time_ns},
+            **{"thread": thread, "did": did},
+            "peer": {
+                **{"address": answer.peer.address, "port": answer.peer.port},
+                "answers": 1 if took else 0,
+                "stage": took.stage if took else "",
+                "stage_ns": took.end_ns - took.begin_ns if took else 0,
+                "whole_ns": took.whole_ns if took else 0,
+                "again": _named(walk.flight, again) if again else None,
+            },
+        }
 
-def _doings(
-    flight: Flight, wake: Wake, begin_ns: int, name: Namer, calls: dict[int, str]
-) -> list[Part]:
-    """What who wakes at the end of a span did in it, but not for whom that waited."""
-    rings = flight.rings | {WAKES: flight.rings[WAKES][:0]}
-    alone = replace(flight, rings=rings)
-    return time_of(
-        alone,
-        wake.pid,
-        begin_ns,
-        wake.t_ns,
-        thread=wake.thread,
-        name=name,
-        calls=calls,
-    ).parts
+
+def _answering(flight: Flight, pid: int, took: Took) -> int:
+    """Which thread of the other end had the most of the time; 0: none, or not known.
+
+    Who answers has a CPU then: where several have one, it is who read the question.
+    """
+    if took.stage == QUEUE:
+        return took.thread
+    if took.stage != WORK:
+        return 0
+    found = _threads_at(flight, pid, took.end_ns)
+    if took.thread in found:
+        return took.thread
+    return found.pop() if len(found) == 1 else 0
+
+
+def _named(flight: Flight, met: _Met) -> dict[str, Any]:
+    """A process by the name of its thread that was met."""
+    came = flight.switches[flight.switches["thread"] == met.thread]
+    name = field_text(came["comm"][-1]) if len(came) else ""
+    return {"pid": met.pid, "comm": name}
 
 
 def _occupants(flight: Flight, span: _Span) -> tuple[dict[str, Any], ...]:
