@@ -452,7 +452,11 @@ def answered_through_a_queue() -> Truth:
         asked_ms = asked(middle)
         middle.ended()
         times_ms = store.ended()
-    words = f"slept in recvfrom, until {store} answered (its reply T of T in qdisc)"
+    words = (
+        f"slept in recvfrom, until {store} answered (its reply T of T in tbf N: of e0 "
+        f"behind N kB, of which python3 (pid {os.getpid()} and 2 more with its socket) "
+        "N%)"
+    )
     # behind 25 datagrams of 1042 bytes, less what leaves at once and meanwhile
     works_ms = [(25 * 1042 - 2048) * 8e-3 - spent_ms for spent_ms in times_ms]
     return chain(words, works_ms, asked_ms)

@@ -109,11 +109,12 @@ def test_the_cause_of_a_slow_message_is_the_one_that_was_planted(name):
 
 
 def in_plain_words(story: dict[str, Any]) -> str:
-    """Its conclusion without times, functions that were busy and numbers of threads."""
+    """Its conclusion without times, numbers of threads and functions that were busy."""
     text = re.sub(r"[\d.]+ (ns|us|ms|s)\b", "T", conclusion(story))
     text = re.sub(r" for T(?=, until|, while|$)", "", text)
     text = re.sub(r"(?<=: busy) in .*", ")", text)
     text = text.replace("(pipe_read)", "(anon_pipe_read)")  # until Linux 6.14
+    text = re.sub(r"[\d.]+(?=%| kB)|(?<=tbf )\w+", "N", text)
     return re.sub(r"(?<=thread )\d+", "N", text)
 
 

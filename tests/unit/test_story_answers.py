@@ -253,6 +253,7 @@ def test_who_answered_is_followed_to_whom_that_waited_for():
     assert who["peer"] == {
         **{"address": "127.0.0.1", "port": 1000, "answers": 1, "stage": "work"},
         **{"stage_ns": 79 * MS, "whole_ns": 80 * MS, "again": None},
+        "queue": None,
     }
     # the time on a CPU before it slept, and after
     assert [one["time_ns"] for one in who["did"]] == [78 * MS, MS]
@@ -341,6 +342,9 @@ def story_of(*of, kind="asleep", what="in recvfrom"):
     return {"message": message, "stages": stages}
 
 
+IPERF = {"pid": 9, "comm": "iperf3", "processes": 1, "bytes": 1_176_000}
+QUEUE_OF_VA0 = {"name": "tbf 8001: of va0", "backlog_bytes": 1_200_000, "fifo": True}
+QUEUE_OF_VA0 |= {"before": [IPERF]}
 TIMER = did("asleep", "on a timer (clock_nanosleep)")
 BUSY = did("busy", "crunch_numbers")
 
@@ -362,6 +366,11 @@ BUSY = did("busy", "crunch_numbers")
             who(stage="reply qdisc"),
             "store (pid 90, port 5432) answered (its reply 70.0 ms of 79.0 ms in "
             "qdisc)",
+        ),
+        (
+            who(stage="request qdisc", queue=QUEUE_OF_VA0),
+            "store (pid 90, port 5432) answered (its request 70.0 ms of 79.0 ms in tbf "
+            "8001: of va0 behind 1.2 MB, of which iperf3 (pid 9) 98.0%)",
         ),
         # nothing that it did took half of its time
         (

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from latprof_analysis.records.flows import IPPROTO_TCP
 from latprof_analysis.records.joiner import FOREVER, Joiner
 from latprof_analysis.records.message_rows import Messages
 from latprof_analysis.stages import STAMPS
@@ -108,8 +109,13 @@ class ReadBefore:
     def _peer(self, place: int, pid: int) -> Peer:
         """Who sends on a flow, as its reader sees it."""
         flows = self._joiner.flows
-        address, port = flows.source_addresses[place], flows.table[place]["source_port"]
-        return Peer(address, int(port), pid, self._joiner.names.newest(pid))
+        row = flows.table[place]
+        return Peer(
+            *(flows.source_addresses[place], int(row["source_port"])),
+            *(pid, self._joiner.names.newest(pid)),
+            *(flows.destination_addresses[place], int(row["destination_port"])),
+            "tcp" if row["protocol"] == IPPROTO_TCP else "udp",
+        )
 
     def accept(self, row: dict[str, Any], flow: int) -> dict[str, Any]:
         """Say how long a message that was readable waited for its connection's accept.

@@ -15,8 +15,14 @@ from latprof_analysis.records.joiner import FOREVER, Joiner
 from latprof_analysis.records.message_rows import Ints, Messages, Rows
 from latprof_analysis.stages import EXCHANGE, STAGES, STAMPS
 from latprof_analysis.stats.histogram import Histogram
-from latprof_analysis.story.answers import NO_ANSWERS, Answers
-from latprof_analysis.story.device_queue import Ends, wait_of
+from latprof_analysis.story.answers import (
+    NO_ANSWERS,
+    REPLY,
+    REQUEST,
+    Answer,
+    Answers,
+)
+from latprof_analysis.story.device_queue import Ends, QueueWait, wait_of
 from latprof_analysis.story.next_hops import (
     RESOLVING,
     AddressWait,
@@ -26,6 +32,7 @@ from latprof_analysis.story.stacks import FEW
 from latprof_analysis.story.story import (
     NO_FLIGHT,
     QUEUED,
+    Flight,
     Part,
     longest_spans,
     thread_at,
@@ -406,16 +413,38 @@ def _queue_wait(row: dict[str, Any], recorder: Flights) -> dict[str, Any]:
     flight = recorder.flight(begin_ns, end_ns)
     if not flight:
         return {}
-    wait = wait_of(
-        flight.rings[QUEUED],
-        Ends.of_message(row),
-        begin_ns,
-        end_ns,
+    wait = _wait_in_queue(recorder, flight, Ends.of_message(row), begin_ns, end_ns)
+    return {"parts": [asdict(part) for part in wait.parts], "queue": wait.queue}
+
+
+def _wait_in_queue(
+    recorder: Flights, flight: Flight, ends: Ends, begin_ns: int, end_ns: int
+) -> QueueWait:
+    return wait_of(
+        *(flight.rings[QUEUED], ends, begin_ns, end_ns),
         queue_at=recorder.queues.at(),
         owner_of=recorder.queues.owner,
         since_ns=flight.since(QUEUED),
     )
-    return {"parts": [asdict(part) for part in wait.parts], "queue": wait.queue}
+
+
+def _queue_of(
+    recorder: Flights, flight: Flight, answer: Answer
+) -> dict[str, Any] | None:
+    """Return the queue in which an answer or its question was most of their time."""
+    took, peer = answer.took, answer.peer
+    ways = (f"{REQUEST} qdisc", f"{REPLY} qdisc")
+    if not took or took.stage not in ways:
+        return None
+    ends = (peer.own_address, peer.own_port), (peer.address, peer.port)
+    source, destination = ends if took.stage == ways[0] else ends[::-1]
+    row = {
+        **{"source_address": source[0], "source_port": source[1]},
+        **{"destination_address": destination[0], "destination_port": destination[1]},
+        "protocol": peer.protocol,
+    }
+    times = took.begin_ns, took.end_ns
+    return _wait_in_queue(recorder, flight, Ends.of_message(row), *times).queue
 
 
 def thread_in_words(
@@ -440,5 +469,6 @@ def thread_in_words(
         calls=recorder.calls,
         answers=answers,
         asker=asker,
+        queue_of=partial(_queue_of, recorder, flight),
     )
     return {"parts": [asdict(part) for part in parts], "timeline": timeline}

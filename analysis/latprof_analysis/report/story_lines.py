@@ -475,7 +475,8 @@ def _answered(one: dict[str, Any]) -> str:
     took = f"{duration(peer['stage_ns'])} of {duration(peer['whole_ns'])}"
     end, _, stage = peer["stage"].partition(" ")
     if stage:
-        return f"{words} (its {end} {took} in {stage})"
+        where = queue_words(peer["queue"]) if peer.get("queue") else stage
+        return f"{words} (its {end} {took} in {where})"
     where = "its work" if end == WORK else "in its receive queue"
     return f"{words} ({where} {took}{doing})"
 

@@ -24,16 +24,23 @@ WAKING_NS = 200_000
 # Of a story: those that were waited for longest.
 MOST = 256
 WORK, QUEUE = "work", "receive_queue"
+REQUEST, REPLY = "request", "reply"
 _WAY = [stage for stage in MODEL if stage.since != "created" and stage.until != "read"]
 
 
 class Peer(NamedTuple):
-    """The other end of a socket; `pid` 0: it is not on this host, or not known."""
+    """The other end of a socket; `pid` 0: it is not on this host, or not known.
+
+    `own_address` and `own_port` are the socket's, `protocol` is tcp or udp.
+    """
 
     address: str
     port: int
     pid: int = 0
     comm: str = ""
+    own_address: str = ""
+    own_port: int = 0
+    protocol: str = "tcp"
 
 
 class Took(NamedTuple):
@@ -189,8 +196,8 @@ def _took(answer: Any, before: Any, asked: Records) -> Took | None:
     spans = [
         (WORK, read_ns, sent_ns),
         (QUEUE, ready_ns, read_ns),
-        *_ways("request", question),
-        *_ways("reply", answer),
+        *_ways(REQUEST, question),
+        *_ways(REPLY, answer),
     ]
     longest = max(spans, key=lambda span: span[2] - span[1])
     whole_ns = int(answer["ready_ns"]) - int(question["send_ns"])

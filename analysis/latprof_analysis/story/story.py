@@ -180,8 +180,8 @@ class Part:
         Where it waited for bytes of a socket that is its other end, with ``peer``:
         ``address`` and ``port``; how many ``answers`` it waited for; in which ``stage``
         (see `Took`) most of their time was, ``stage_ns`` of ``whole_ns``, in which that
-        end ``did`` so; and ``again`` (``pid``, ``comm``): for whom that end waits, who
-        waits for it here.
+        end ``did`` so; ``again`` (``pid``, ``comm``): for whom that end waits, who
+        waits for it here; and ``queue``, of a device, as in `QueueWait`, or None.
     functions : list of dict
         The innermost of stacks while it was busy, or of what is not recorded otherwise:
         ``name``, ``samples``, most first.
@@ -205,6 +205,8 @@ class Part:
 Namer = Callable[[Any], Stack]
 
 
+# The queue of a device in which an answer or its question was; None: not known.
+QueueOf = Callable[[Answer], dict[str, Any] | None]
 MOST_SPANS = 200  # of a time line
 
 
@@ -236,6 +238,7 @@ def time_of(
     calls: dict[int, str] = CALLS["x86_64"],
     answers: Answers = NO_ANSWERS,
     asker: int = 0,
+    queue_of: QueueOf = lambda _answer: None,
 ) -> ThreadTime:
     """Split the time of a process' thread that is on a CPU at the end of a span.
 
@@ -258,9 +261,12 @@ def time_of(
         What threads read that they had waited for.
     asker : int
         The process that waits for what the thread does; 0: not known.
+    queue_of : callable
+        Gives of an answer that was in a device's queue for most of its time, or whose
+        question was, what stood in it.
     """
     long_ns = (end_ns - begin_ns) // _LONG_SHARE
-    walk = _Walk(flight, name, calls, answers, long_ns, (_Met(asker),))
+    walk = _Walk(flight, name, calls, answers, long_ns, (_Met(asker),), queue_of)
     return _thread_time(walk, pid, begin_ns, end_ns, thread)
 
 
@@ -312,6 +318,7 @@ class _Walk:
     answers: Answers
     long_ns: int
     path: tuple[_Met, ...]
+    queue_of: QueueOf = lambda _answer: None
 
     def to(self, pid: int, thread: int) -> _Walk:
         return replace(self, path=(*self.path, _Met(pid, thread)))
@@ -882,6 +889,7 @@ class _Sleeps:
                 "stage_ns": took.end_ns - took.begin_ns if took else 0,
                 "whole_ns": took.whole_ns if took else 0,
                 "again": _named(walk.flight, again) if again else None,
+                "queue": walk.queue_of(answer) if took else None,
             },
         }
 
