@@ -72,15 +72,15 @@ def message(flow, send_ns, read_ns, *, start=0, end=50, thread=51, **stamps):
     return row
 
 
-def took_of(read, *messages):
-    turned = {TO_STORE: FROM_STORE, FROM_STORE: TO_STORE}
+def took_of(read, *messages, asked_on=TO_STORE):
+    asked = {TO_STORE: -1, FROM_STORE: asked_on}
 
     def peer_of(flow, pid):
         assert flow == FROM_STORE
         return STORE._replace(pid=pid)
 
     rows = np.concatenate([np.zeros(0, MESSAGE), *messages])
-    (found,) = answers_of(read, rows, lambda flow: turned[flow], peer_of)
+    (found,) = answers_of(read, rows, lambda flow: asked[flow], peer_of)
     assert (found.thread, found.read_ns) == (read["thread"], read["read_ns"])
     return found
 
@@ -140,6 +140,11 @@ def test_a_question_is_the_last_words_before_the_answer():
 )
 def test_what_answers_no_question_for_sure_has_no_times(messages):
     assert took_of(read_at(41 * MS), *messages).took is None
+
+
+def test_a_client_that_asks_answers_nothing():
+    found = took_of(read_at(41 * MS), QUESTION, ANSWER, asked_on=-1)
+    assert (found.peer, found.took) == (STORE, None)
 
 
 def test_a_datagram_is_the_one_that_was_read_then():
@@ -414,12 +419,17 @@ def test_of_several_that_answered_each_ones_share_is_told():
     )
 
 
-def test_who_answered_is_a_cause():
-    document = {"stories": [story_of(who())], "limit_ns": None, "slow_messages": 1}
+@pytest.mark.parametrize(
+    ("of", "words"),
+    [
+        (who(), "answered by store (pid 90, port 5432)"),
+        (who(pid=0, answers=0), "woken by 10.0.0.2:5432"),
+    ],
+)
+def test_who_answered_is_a_cause(of, words):
+    document = {"stories": [story_of(of)], "limit_ns": None, "slow_messages": 1}
     (found,) = causes(document)
-    assert found["cause"] == (
-        "server: asleep in recvfrom, answered by store (pid 90, port 5432)"
-    )
+    assert found["cause"] == f"server: asleep in recvfrom, {words}"
 
 
 def test_without_room_it_is_told_what_the_reader_did():

@@ -98,8 +98,14 @@ class ReadBefore:
         span_ns = end_ns - begin_ns
         messages = self._messages.within(begin_ns - span_ns, end_ns + span_ns)
         reads, messages = self._of_known(reads), self._of_known(messages)
-        turned = self._joiner.conversations.turned
-        return Answers([*answers_of(reads, messages, turned, self._peer)])
+        return Answers([*answers_of(reads, messages, self._asked, self._peer)])
+
+    def _asked(self, place: int) -> int:
+        """Return the flow of questions to what one brings, -1: a client asks itself."""
+        conversations = self._joiner.conversations
+        if conversations.to_server[place]:
+            return -1
+        return conversations.turned(place)
 
     def _of_known(self, records: Records) -> Records:
         """By the places of flows, those whose flow is known."""

@@ -127,7 +127,7 @@ def after_pauses(reads: Records, least_ns: int) -> Records:
 def answers_of(
     reads: Records,
     messages: Records,
-    turned: Callable[[int], int],
+    asked_on: Callable[[int], int],
     peer_of: Callable[[int, int], Peer],
 ) -> Iterator[Answer]:
     """Say of bytes that threads had waited for who sent them, and for what.
@@ -138,13 +138,14 @@ def answers_of(
         As `after_pauses` gives them.
     messages : ndarray of MESSAGE
         Those of the time, in any order.
-    turned : callable
-        Gives the number of the flow in the other direction, -1 for none.
+    asked_on : callable
+        Gives the number of the flow on which it is asked for what one brings, -1 where
+        nobody asks.
     peer_of : callable
         Gives who sends on a flow, by its number and the sender's process.
     """
     flows = set(reads["flow"].tolist())
-    flows |= {turned(flow) for flow in flows}
+    flows |= {asked_on(flow) for flow in flows}
     by_flow = _by_flow(messages[np.isin(messages["flow"], list(flows))])
     for read in reads:
         flow = int(read["flow"])
@@ -153,7 +154,7 @@ def answers_of(
         took, pid = None, 0
         if at < len(came) and _is_in(read, came[at]):
             pid = int(came[at]["sender_pid"])
-            asked = by_flow.get(turned(flow), messages[:0])
+            asked = by_flow.get(asked_on(flow), messages[:0])
             before = came[at - 1] if at else None
             took = _took(came[at], before, asked)
         times = int(read["ready_ns"]), int(read["read_ns"])

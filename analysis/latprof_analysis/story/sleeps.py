@@ -268,15 +268,15 @@ def _did_together(did: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def ended_by(who: dict[str, Any]) -> str:
     """Say how it ended a sleep, before its name."""
-    return "answered by" if who.get("peer") else "woken by"
+    return "answered by" if who.get("peer", {}).get("answers") else "woken by"
 
 
 def name_of(who: dict[str, Any]) -> str:
     """Name a process that was waited for, or the other end of a socket."""
-    peer = who.get("peer", {})
+    peer, comm = who.get("peer", {}), who["comm"] or "an unknown process"
     if not peer:
-        return f"{who['comm']} (pid {who['pid']})"
+        return f"{comm} (pid {who['pid']})"
     if who["pid"]:
-        return f"{who['comm']} (pid {who['pid']}, port {peer['port']})"
+        return f"{comm} (pid {who['pid']}, port {peer['port']})"
     host = peer["address"]
     return f"[{host}]:{peer['port']}" if ":" in host else f"{host}:{peer['port']}"
