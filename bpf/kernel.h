@@ -177,6 +177,7 @@ struct sock {
 		atomic_t rmem_alloc;
 	} sk_backlog;
 	__u32 sk_max_ack_backlog;
+	int sk_rcvlowat; /* below so many bytes nobody is woken */
 	atomic_t sk_drops;
 	unsigned char sk_shutdown;
 	int sk_err;

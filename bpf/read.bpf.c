@@ -8,6 +8,7 @@
  * instant got which datagram: they may exchange read times.
  */
 #include "datagram_receive.bpf.h"
+#include "readable.bpf.h"
 #include "stream.bpf.h"
 #include <bpf/bpf_tracing.h>
 
@@ -70,6 +71,9 @@ static __always_inline void range_emit(struct read_context *c,
 		.ttl = range->ttl,
 		.flags = range->flags,
 		.thread = c->s->reader.thread,
+		.size_bytes = range->flags & RECORD_BELOW_MARK ?
+				      c->sk->sk_rcvlowat :
+				      0,
 	};
 
 	if (!reader_waited(&c->s->reader, range->reader, range->run_delay,
@@ -168,6 +172,8 @@ int BPF_PROG(on_read, struct sock *sk)
 	tp = s ? tcp_of(sk) : NULL;
 	if (!tp)
 		return 0;
+	if (sk->sk_rcvlowat > 1)
+		below_mark_settle(sk, s, tp);
 	c.read_end = offset_near(s->ready_end, s->in_zero, tp->copied_seq);
 	c.before = s->read_end;
 	if (c.read_end <= c.before)

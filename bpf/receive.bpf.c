@@ -6,6 +6,8 @@
  *   tcp_probe:             its socket, sequence    ->  this CPU's segment
  *   sk_data_ready:         rcv_nxt moved           ->  receive FIFO
  *                          UDP: the queued packet  ->  datagram entry
+ *   tcp_probe:             fewer bytes than the reader asks for at once, for
+ *                          which nobody is woken   ->  receive FIFO
  *
  * A segment that met its socket in use waits in the backlog, where TCP may add
  * later ones to it; and the kernel copies a packet for generic XDP, or when its
@@ -18,6 +20,7 @@
 #include "datagram_receive.bpf.h"
 #include "held.bpf.h"
 #include "loss.bpf.h"
+#include "readable.bpf.h"
 #include <bpf/bpf_tracing.h>
 
 RING(early_segments, early_segment);
@@ -89,6 +92,40 @@ static __noinline void early_count(struct sock *sk, const struct sk_buff *skb)
 		segments_add(group_of_stream(sk), early, n ?: 1);
 }
 
+static __always_inline void receiver_meet(struct sock *sk, struct stream *s,
+					  struct tcp_sock *tp)
+{
+	bool first = !s->flow_in;
+
+	if (receiver_begun(s))
+		return;
+	receiver_begin(sk, s, tp);
+	/* what is unread is the first that we see become readable */
+	if (first)
+		s->ready_end = s->read_end;
+}
+
+static __noinline void segment_below_mark(struct sock *sk,
+					  const struct segment_in_hand *segment)
+{
+	struct stream *s = stream_watch(sk);
+	struct tcp_sock *tp = tcp_of(sk);
+	bool known = segment->arrive_ns > ARRIVAL_OF_A_PART;
+	__u16 flags = known ? segment->flags : RECORD_BACKLOG;
+
+	if (!s || !tp)
+		return;
+	receiver_meet(sk, s, tp);
+	below_mark_settle(sk, s, tp);
+	if ((__s32)(segment->start - tp->rcv_nxt) > 0 ||
+	    (__s32)(segment->end - tp->rcv_nxt) <= 0)
+		return;
+	if (tp->rcv_nxt != (__u32)s->ready_end + s->in_zero)
+		flags |= RECORD_MERGED; /* what came before came unseen */
+	below_mark_note(sk, s, tp, segment->end, known ? segment->arrive_ns : 0,
+			segment->ttl, flags);
+}
+
 SEC("?tp_btf/tcp_probe")
 int BPF_PROG(on_segment, struct sock *sk, struct sk_buff *skb)
 {
@@ -118,6 +155,8 @@ int BPF_PROG(on_segment, struct sock *sk, struct sk_buff *skb)
 	tp = tcp_of(sk);
 	if (!tp)
 		return 0;
+	if (sk->sk_rcvlowat > 1)
+		segment_below_mark(sk, segment);
 	if ((__s32)(cb->seq - tp->rcv_nxt) <= 0)
 		return 0;
 	if (histograms)
@@ -125,55 +164,6 @@ int BPF_PROG(on_segment, struct sock *sk, struct sk_buff *skb)
 	else
 		early_emit(sk, segment->arrive_ns, cb->end_seq);
 	return 0;
-}
-
-static __always_inline void range_append(struct sock *sk, struct stream *s,
-					 __u64 end, __u64 now, __u64 arrive_ns,
-					 __u8 ttl, __u32 queue_bytes,
-					 __u16 flags)
-{
-	__u32 pending = s->range_tail - s->range_head;
-	__u64 stack_ns = arrive_ns ? now - arrive_ns : 0;
-	struct readable_range *range;
-
-	if (!pending)
-		s->range_base = s->range_tail;
-	range = pending < DEEP_RANGES ? range_at(sk, s, s->range_tail, true) :
-					NULL;
-	if (range) {
-		s->range_tail++;
-	} else {
-		count(merged_reads);
-		flags |= RECORD_MERGED;
-		range = range_at(sk, s, s->range_tail - 1, false);
-		if (!range)
-			return;
-	}
-	if (!sk->sk_socket)
-		flags |= RECORD_NOT_ACCEPTED;
-	range->end = end;
-	range->ready_ns = now;
-	range->stack_ns = stack_ns > 0xffffffff ? 0 : stack_ns;
-	range->queue_bytes = queue_bytes;
-	range->reader = reader_note(&s->reader, now, &range->run_delay);
-	range->ttl = ttl;
-	range->flags = flags;
-}
-
-/* What is up to `sequence` and was not before is readable from now on. */
-static __always_inline void range_ready(struct sock *sk, struct stream *s,
-					const struct tcp_sock *tp,
-					__u32 sequence, __u64 now,
-					__u64 arrive_ns, __u8 ttl, __u16 flags)
-{
-	__u64 end = offset_near(s->ready_end, s->in_zero, sequence);
-	__u32 queue_bytes = s->ready_end - offset_near(s->ready_end, s->in_zero,
-						       tp->copied_seq);
-
-	if (!options.closing)
-		range_append(sk, s, end, now, arrive_ns, ttl, queue_bytes,
-			     flags);
-	s->ready_end = end;
 }
 
 /* Bytes became readable without tcp_probe: after shutdown(SHUT_WR), or with the
@@ -304,14 +294,7 @@ static __always_inline int stream_ready(struct sock *sk)
 	segment = segment_in_hand();
 	if (!tp || !segment)
 		return 0;
-	if (!receiver_begun(s)) {
-		bool first = !s->flow_in;
-
-		receiver_begin(sk, s, tp);
-		/* what is unread is the first that we see become readable */
-		if (first)
-			s->ready_end = s->read_end;
-	}
+	receiver_meet(sk, s, tp);
 	rcv_nxt = tp->rcv_nxt;
 	ready = (__u32)s->ready_end + s->in_zero;
 	if ((__s32)(rcv_nxt - ready) <= 0)

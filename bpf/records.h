@@ -45,7 +45,8 @@ struct received_range {
 	__u64 arrive_ns;
 	__u64 ready_ns;
 	__u64 read_ns;
-	__u32 size_bytes; /* UDP: payload of the datagram; TCP: 0 */
+	__u32 size_bytes; /* UDP: payload of the datagram; TCP: the low water
+			     mark (SO_RCVLOWAT) that it was below, or 0 */
 	__u32 wakeup_ns; /* runnable without a CPU between ready and read */
 	__u32 queue_bytes; /* waiting in the socket when it became ready */
 	__u32 pid;
@@ -548,9 +549,11 @@ enum record_flag {
 	RECORD_NOT_ACCEPTED = 512,
 	/* it waited in a queue at the entry of its host: that of an ifb */
 	RECORD_ENTRY_QUEUED = 1024,
+	/* fewer bytes than its socket's low water mark: nobody was woken */
+	RECORD_BELOW_MARK = 2048,
 	/* it begins a server's reply, by the thread that has read the request
 	 */
-	RECORD_ANSWER = 2048,
+	RECORD_ANSWER = 4096,
 };
 
 /* The front of each CPU's ring, see ring.bpf.h. */

@@ -6,8 +6,11 @@ lie within the times that its client took, and what is none must be counted.
 
 from __future__ import annotations
 
+import fcntl
 import socket
 import struct
+import sys
+import termios
 import time
 from collections import deque
 from contextlib import suppress
@@ -380,32 +383,38 @@ def test_the_port_of_another_is_none_of_ours(tmp_path):
     assert len(table_of(recorded, "messages")) == 0
 
 
-def test_what_became_readable_unseen_is_read_when_it_was(tmp_path):
-    """Nobody is told of less than the socket's low water mark."""
-    count, read = 10, []
+def unread(connection):
+    """How many bytes the kernel says are there."""
+    found = fcntl.ioctl(connection, termios.FIONREAD, bytes(4))
+    return int.from_bytes(found, sys.byteorder)
+
+
+LOW_WATER, TIMES = 1000, 10
+
+
+def test_bytes_below_the_low_water_mark_are_readable_when_they_came(tmp_path):
+    """Nobody is woken for them, and no hook is called."""
+    there, asked = [], []
 
     def serve(connection):
         with connection:
             read_whole(connection, 100)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1000)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, LOW_WATER)
             connection.sendall(bytes(50))
-            for _ in range(count):
-                found = b""
-                while len(found) < 100:
-                    begun_ns = time.monotonic_ns()
-                    with suppress(BlockingIOError):
-                        found += connection.recv(4000, socket.MSG_DONTWAIT)
-                read.append((begun_ns, time.monotonic_ns()))
+            for _ in range(TIMES):
+                while unread(connection) < 100:
+                    pass
+                there.append(time.monotonic_ns())
+                read_whole(connection, 100)
                 connection.sendall(bytes(50))
 
-    asked = []
     with (
         listening(serve) as port,
         watched(port, tmp_path) as recorded,
         monitored(Filter(ports=(port,))) as counted,
         connected(port) as client,
     ):
-        for _ in range(1 + count):
+        for _ in range(1 + TIMES):
             begun_ns = time.monotonic_ns()
             client.sendall(bytes(100))
             read_whole(client, 50)
@@ -413,11 +422,51 @@ def test_what_became_readable_unseen_is_read_when_it_was(tmp_path):
     lie_within(exchanges_of(recorded), asked)
     rows = recorded.messages()
     requests = rows[rows["destination_port"] == port].sort_values("send_ns")[1:]
-    assert requests["ready_ns"].isna().all()
-    for read_ns, (begun_ns, ended_ns) in zip(requests["read_ns"], read, strict=True):
-        assert begun_ns <= read_ns <= ended_ns
-    assert recorded.counters["unseen_ready"] == count
+    spans = zip(asked[1:], there, strict=True)
+    for ready_ns, ((begun_ns, _), there_ns) in zip(
+        requests["ready_ns"], spans, strict=True
+    ):
+        assert begun_ns <= ready_ns <= there_ns
+    assert (requests["queue_bytes_at_arrival"] == 0).all()
+    assert recorded.counters["unseen_ready"] == 0
     client, server = counted.group(role="client"), counted.group(role="server")
-    assert client.counted[Counted.EXCHANGES] == 1 + count
-    assert server.counted[Counted.EXCHANGES] == 1 + count
-    assert server.counted[Counted.RECEIVED_MESSAGES] == 1 + count
+    assert client.counted[Counted.EXCHANGES] == 1 + TIMES
+    assert server.counted[Counted.EXCHANGES] == 1 + TIMES
+    assert server.counted[Counted.RECEIVED_MESSAGES] == 1 + TIMES
+
+
+def test_what_became_readable_unseen_is_read_when_it_was(tmp_path):
+    """As below the low water mark of an end that has sent its FIN."""
+    read = []
+
+    def serve(connection):
+        with connection:
+            read_whole(connection, 100)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, LOW_WATER)
+            connection.shutdown(socket.SHUT_WR)
+            for _ in range(TIMES):
+                while unread(connection) < 100:
+                    pass
+                begun_ns = time.monotonic_ns()
+                connection.recv(4000, socket.MSG_DONTWAIT)
+                read.append((begun_ns, time.monotonic_ns()))
+
+    with (
+        listening(serve) as port,
+        watched(port, tmp_path) as recorded,
+        monitored(Filter(ports=(port,))) as counted,
+        connected(port) as client,
+    ):
+        client.sendall(bytes(100))
+        assert not client.recv(1)
+        for done in range(TIMES):
+            client.sendall(bytes(100))
+            while len(read) == done:
+                pass
+    rows = recorded.messages().sort_values("send_ns")[1:]
+    assert rows["ready_ns"].isna().all()
+    for read_ns, (begun_ns, ended_ns) in zip(rows["read_ns"], read, strict=True):
+        assert begun_ns <= read_ns <= ended_ns
+    assert recorded.counters["unseen_ready"] == TIMES
+    server = counted.group(role="server")
+    assert server.counted[Counted.RECEIVED_MESSAGES] == 1 + TIMES

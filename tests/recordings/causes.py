@@ -183,6 +183,30 @@ def full_window() -> Truth:
     return truth("held", "window", "send_queue")
 
 
+LOW_WATER = 4096
+
+
+def patient_reader() -> Truth:
+    """In a call that takes no fewer bytes than its socket's low water mark."""
+    client, server = pair()
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, LOW_WATER)
+
+    def answer() -> None:
+        for _ in range(ROUNDS):
+            exactly(server, 100 + LOW_WATER)
+            server.sendall(b"r" * 50)
+
+    thread = beside(answer)
+    for _ in range(ROUNDS):
+        time.sleep(0.02)  # it is in its call: what is there before it takes at once
+        client.sendall(b"q" * 100)
+        time.sleep(HELD_SECONDS)
+        client.sendall(b"q" * LOW_WATER)
+        exactly(client, 50)
+    thread.join()
+    return truth("asleep", f"for more bytes (recvfrom; SO_RCVLOWAT {LOW_WATER})")
+
+
 def timed_reader() -> Truth:
     """In a wait for another thread, which has a timeout and runs out."""
     slow_reads(lambda: bool(threading.Event().wait(HELD_SECONDS)))
@@ -386,7 +410,7 @@ CAUSES = {
     cause.__name__.replace("_", "-"): cause
     for cause in (
         *(sleeping_reader, busy_reader, piped_reader, locked_reader),
-        *(reader_of_a_child, stopped_reader, full_window),
+        *(reader_of_a_child, stopped_reader, patient_reader, full_window),
         *(sleeping_server, busy_server),
         *(timed_reader, interpreted_reader, displaced_reader, throttled_reader),
         *(late_neighbour, late_neighbour_of_a_datagram),

@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,10 @@ def pair() -> tuple[socket.socket, socket.socket]:
     return client, server
 
 
-def exactly(sock: socket.socket, count: int) -> None:
+def exactly(sock: socket.socket, count: int, flags: int = 0) -> None:
     while count:
-        count -= len(sock.recv(count))
+        with suppress(BlockingIOError):
+            count -= len(sock.recv(count, flags))
 
 
 class Clock:
@@ -403,17 +405,12 @@ def short_replies() -> Truth:
 
 
 def below_low_water() -> Truth:
-    """A reader that looks by itself, whom nobody tells of so few bytes."""
+    """A reader that looks by itself: nobody wakes it for so few bytes."""
     client, server = pair()
 
     def answer() -> None:
         for number in range(50):
-            found = b""
-            while len(found) < 100:
-                try:
-                    found += server.recv(1000, socket.MSG_DONTWAIT)
-                except BlockingIOError:
-                    continue
+            exactly(server, 100, socket.MSG_DONTWAIT)
             if not number:
                 server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 5000)
             server.sendall(b"r" * 50)
@@ -423,7 +420,21 @@ def below_low_water() -> Truth:
         clock.ask(client, b"q" * 100, 50)
     thread.join()
     truth = {"exchanges": 50, "sent": 100, "response_ms": clock.range_ms()}
-    return truth | {"not_ready": 49}
+    return truth | {"not_ready": 0}
+
+
+def unseen() -> Truth:
+    """The same, after its own end: no hook sees what it gets."""
+    client, server = pair()
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 5000)
+    client.sendall(b"q" * 5000)
+    exactly(server, 5000)
+    server.shutdown(socket.SHUT_WR)
+    assert not client.recv(1)
+    for _ in range(50):
+        client.sendall(b"q" * 100)
+        exactly(server, 100, socket.MSG_DONTWAIT)
+    return {"sent": 51, "not_ready": 50}
 
 
 def backlog_coalesced() -> int:
@@ -580,6 +591,7 @@ TALKS = {
         *(pushed, encrypted),
         *(encrypted_as_before, with_certificates, with_certificates_as_before),
         *(resumed, resumed_as_before, hello_again, encrypted_later, below_low_water),
+        unseen,
         *(short_replies, quic),
         *(datagrams, full_socket, never_read, several_at_once, workers),
         coalesced,

@@ -42,7 +42,8 @@ class Exemplars:
             stages = _stages(record, RECEIVER)
             slow = _longest(stages)
             stages["wakeup"] = int(record["wakeup_ns"])
-            size = int(record["size_bytes"]) or int(record["end"] - record["start"])
+            of_bytes = int(record["end"] - record["start"])
+            size = int(record["size_bytes"]) if record["key"] else of_bytes
             whole = "arrive_ns", "read_ns"
             self._add(record, names.get(number), slow, whole, size, stages)
 

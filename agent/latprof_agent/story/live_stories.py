@@ -242,8 +242,11 @@ def _halves(
     rows.set_created(np.zeros(len(rows), "i8"))
     found = [rows.row(i) for i in range(len(rows))]
     # of a UDP flow that was not sampled yet only the datagram is known
-    for row, key in zip(found, [*sent["key"], *received["key"]], strict=True):
+    marks = rows.numbers["low_water_bytes"].tolist()
+    keys = [*sent["key"], *received["key"]]
+    for row, key, mark in zip(found, keys, marks, strict=True):
         row["protocol"] = "udp" if key else "tcp"
+        row["low_water_bytes"] = mark
     ends = map(rows.flow_and_end, range(len(rows)))
     return [
         (row, TcpHistory.of(row, *end, joiner))

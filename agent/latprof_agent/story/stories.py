@@ -161,7 +161,8 @@ class Stories(Sink):
 
     def _message(self, rows: Messages, i: int) -> tuple[dict[str, Any], _Known]:
         row = rows.row(i)
-        row["entry_queued"] = int(rows.numbers["entry_queued"][i])
+        for name in ("entry_queued", "low_water_bytes"):
+            row[name] = int(rows.numbers[name][i])
         way = TcpHistory.of(row, *rows.flow_and_end(i), self._joiner)
         return row, _Known(way, not rows.numbers["not_accepted"][i])
 
@@ -358,11 +359,14 @@ def stages_in_words(
         pid, thread, begin_ns, end_ns = (row.get(column) for column in columns)
         thread_ns = time_ns - (behind.time_ns if behind else 0)
         if pid and begin_ns and end_ns and end_ns - begin_ns == thread_ns:
-            asker = row["sender_pid"] if stage == "receive_queue" else None
+            asker = mark = 0
+            if stage == "receive_queue":
+                asker, mark = row["sender_pid"] or 0, row.get("low_water_bytes", 0)
             words = thread_in_words(
                 *(recorder, pid, thread, begin_ns, end_ns),
                 answers=answers,
-                asker=asker or 0,
+                asker=asker,
+                low_water_bytes=mark,
             )
             found[stage] |= _with_wait(words, behind) if behind else words
         elif way:
@@ -456,6 +460,7 @@ def thread_in_words(
     *,
     answers: Answers = NO_ANSWERS,
     asker: int = 0,
+    low_water_bytes: int = 0,
 ) -> dict[str, Any]:
     """What a thread did, by what the recorder kept of this time."""
     flight = recorder.flight(begin_ns, end_ns) or NO_FLIGHT
@@ -470,5 +475,6 @@ def thread_in_words(
         answers=answers,
         asker=asker,
         queue_of=partial(_queue_of, recorder, flight),
+        low_water_bytes=low_water_bytes,
     )
     return {"parts": [asdict(part) for part in parts], "timeline": timeline}

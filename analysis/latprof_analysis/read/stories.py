@@ -101,7 +101,7 @@ _STORIES: Shape = {
                 **dict.fromkeys(("sequence", "size_bytes"), Maybe(COUNT)),
                 **dict.fromkeys(("sender_pid", "reader_pid"), Maybe(COUNT)),
                 "reader_thread?": Maybe(COUNT),
-                "entry_queued?": COUNT,
+                **dict.fromkeys(("entry_queued?", "low_water_bytes?"), COUNT),
                 **dict.fromkeys(("sender_comm", "reader_comm"), Maybe(TEXT)),
                 "reader_thread_comm?": Maybe(TEXT),
                 **dict.fromkeys(("end_to_end_ns",), Maybe(COUNT)),

@@ -113,7 +113,7 @@ class Joiner:
             self.unmatched[cause] = self.unmatched.get(cause, 0) + n
 
     def flag(self, name: str) -> int:
-        """A bit of the records' flags; 0: a recording of before has none such."""
+        """A bit of the records' flags; 0: an older recording does not have it."""
         return self._flags.get(name, 0)
 
     def feed(self, batch: Batch, drained_ns: int) -> Pairs:

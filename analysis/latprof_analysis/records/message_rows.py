@@ -253,6 +253,12 @@ def _first_known(sent: _Half) -> Ints:
     return np.asarray(np.select([t > 0 for t in times], times))
 
 
+def _low_water(received: _Half, joiner: Joiner) -> Ints:
+    """Of bytes that were below the low water mark of their socket, that mark; or 0."""
+    below = _has(received, joiner.flag("RECORD_BELOW_MARK"))
+    return np.asarray(np.where(below > 0, received.get("size_bytes"), 0))
+
+
 def messages_of(
     joiner: Joiner, pairs: Pairs, kinds_of: Callable[[NDArray[Any]], Ints]
 ) -> Messages:
@@ -290,6 +296,7 @@ def messages_of(
         "sender_pid": blank_zeros(sent.get("pid")),
         "reader_pid": blank_zeros(np.where(dropped, 0, received.get("pid"))),
         "reader_thread": blank_zeros(np.where(dropped, 0, received.get("thread"))),
+        "low_water_bytes": _low_water(received, joiner),
         "not_accepted": _has(received, joiner.flag("RECORD_NOT_ACCEPTED")),
         **_heads(sent, received, stream),
         **_answers(sent, joiner.flag("RECORD_ANSWER")),

@@ -33,6 +33,7 @@ from latprof_analysis.story.fields import (
 from latprof_analysis.story.quotas import Throttled, throttled
 from latprof_analysis.story.sleeps import (
     BYTES,
+    INPUTS,
     NO_CALL,
     TIMED_OUT,
     WAKES,
@@ -239,6 +240,7 @@ def time_of(
     answers: Answers = NO_ANSWERS,
     asker: int = 0,
     queue_of: QueueOf = lambda _answer: None,
+    low_water_bytes: int = 0,
 ) -> ThreadTime:
     """Split the time of a process' thread that is on a CPU at the end of a span.
 
@@ -264,10 +266,12 @@ def time_of(
     queue_of : callable
         Gives of an answer that was in a device's queue for most of its time, or whose
         question was, what stood in it.
+    low_water_bytes : int
+        Fewer bytes were there than this mark of their socket; 0: that is not so.
     """
     long_ns = (end_ns - begin_ns) // _LONG_SHARE
     walk = _Walk(flight, name, calls, answers, long_ns, (_Met(asker),), queue_of)
-    return _thread_time(walk, pid, begin_ns, end_ns, thread)
+    return _thread_time(walk, pid, begin_ns, end_ns, thread, low_water_bytes)
 
 
 def doings_of(
@@ -356,7 +360,12 @@ class _Walk:
 
 
 def _thread_time(
-    walk: _Walk, pid: int, begin_ns: int, end_ns: int, thread: int | None
+    walk: _Walk,
+    pid: int,
+    begin_ns: int,
+    end_ns: int,
+    thread: int | None,
+    low_water_bytes: int = 0,
 ) -> ThreadTime:
     flight, name = walk.flight, walk.name
     if not flight.covers(begin_ns, end_ns):
@@ -372,7 +381,7 @@ def _thread_time(
     found: list[Part] = []
     if since_ns > begin_ns:
         found.append(_unseen(flight, thread, [(begin_ns, since_ns)], name))
-    sleeps = _Sleeps.of(walk.to(pid, thread), thread)
+    sleeps = _Sleeps.of(walk.to(pid, thread), thread, low_water_bytes)
     in_order = [(span, _in_order(flight, span, sleeps)) for span in spans]
     in_order = _as_one_wait(in_order, sleeps)
     running = [part for span, parts in in_order if span.on_cpu for part in parts]
@@ -799,11 +808,12 @@ class _Sleeps:
     walk: _Walk
     thread: int
     wakes: Records  # of the thread
+    low_water_bytes: int
 
     @classmethod
-    def of(cls, walk: _Walk, thread: int) -> _Sleeps:
+    def of(cls, walk: _Walk, thread: int, low_water_bytes: int) -> _Sleeps:
         wakes = walk.flight.rings[WAKES]
-        return cls(walk, thread, wakes[wakes["thread"] == thread])
+        return cls(walk, thread, wakes[wakes["thread"] == thread], low_water_bytes)
 
     def wake(self, span: _Span) -> Wake | None:
         """What ended the sleep with which a time without a CPU began."""
@@ -836,11 +846,16 @@ class _Sleeps:
     def part(self, span: _Span, wake: Wake | None, time_ns: int) -> Part:
         """A sleep of so long, with which a time without a CPU began."""
         calls = self.walk.calls
+        name, mark = calls.get(span.call.number, ""), self.low_water_bytes
         who: tuple[dict[str, Any], ...] = ()
-        answer = self._answer(span, wake)
+        for_more = bool(mark) and name in INPUTS
+        answer = None if for_more else self._answer(span, wake)
         # where in the kernel it waits for a socket says no more than whose it is
         of = None if answer else wake
         what = purpose(span.state or 0, span.call, of, calls)
+        if for_more:
+            # no bytes but those that reach the mark wake it
+            what = f"for more bytes ({name}; SO_RCVLOWAT {mark})"
         if answer:
             # it may have been there when the story's time began
             came = answer.ready_ns > span.begin_ns
