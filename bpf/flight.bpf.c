@@ -16,6 +16,7 @@
 #include "flight.bpf.h"
 #include "call.bpf.h"
 #include "interrupt.bpf.h"
+#include "limit.bpf.h"
 #include "occupant.bpf.h"
 #include "quota.bpf.h"
 #include "reader.bpf.h"
@@ -93,6 +94,7 @@ int BPF_PROG(on_flight_switch, bool preempt, struct task_struct *prev,
 	s->left_flags = call.timed ? TASK_TIMED : 0;
 	if (!s->left_state && is_throttled(prev))
 		s->left_flags |= TASK_THROTTLED;
+	s->left_flags |= came_flags(next);
 	s->thread = next->pid;
 	s->pid = next->tgid;
 	s->waited_ns = waited_until(next, now);

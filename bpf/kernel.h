@@ -49,6 +49,7 @@ typedef _Bool bool;
 #define MSG_PEEK 0x2
 #define MSG_DONTWAIT 0x40
 #define MSG_ERRQUEUE 0x2000
+#define SCHED_IDLE 5
 #define S_IFMT 00170000
 #define S_IFSOCK 0140000
 
@@ -527,10 +528,18 @@ struct task_group {
 	struct cfs_bandwidth cfs_bandwidth;
 };
 
+struct rt_rq {
+	int rt_throttled;
+};
+
+struct sched_dl_entity;
+
 struct rq {
 	__u64 clock;
 	__u64 clock_task; /* the same, less what interrupts and the host took */
 	__u64 clock_pelt; /* as the scheduler's, but slower where its CPU is */
+	struct rt_rq rt;
+	struct sched_dl_entity *dl_server; /* that lets who has the CPU run */
 };
 
 struct cfs_rq {
@@ -550,6 +559,8 @@ struct task_struct {
 	void *stack; /* its lowest address */
 	unsigned int flags;
 	int prio; /* below 100: real-time */
+	unsigned int policy;
+	struct sched_dl_entity *dl_server; /* that lets it run */
 	struct sched_entity se;
 	struct mm_struct *mm;
 	int pid;

@@ -11,8 +11,8 @@
  * Of groups within each other that have both used a quota up at some time the
  * inner one is named, though the outer one may be what is throttled.
  *
- * Does not see real-time throttling, nor core scheduling; nor when a group's
- * next period let it go on, which user space finds by the period's length.
+ * Does not see core scheduling; nor when a group's next period let it go on,
+ * which user space finds by the period's length.
  */
 #ifndef LATPROF_QUOTA_H
 #define LATPROF_QUOTA_H
@@ -20,7 +20,8 @@
 #include "flight.bpf.h"
 #include <bpf/bpf_core_read.h>
 
-#define REAL_TIME_PRIORITIES 100
+#include "limit.bpf.h"
+
 #define NO_QUOTA (~0ULL)
 #define GROUP_LEVELS 8
 

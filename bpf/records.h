@@ -196,7 +196,7 @@ struct task_switch {
 			    0xfffd: one of a 32-bit program */
 	__u8 left_operation; /* its second argument, of a futex: what is done,
 				without its flags */
-	__u8 left_flags; /* enum task_flag */
+	__u8 left_flags; /* enum task_flag; TASK_CAME_ of who came */
 	__u32 left_value; /* its third, of a futex: what that was */
 	__u8 comm[16]; /* of who came */
 };
@@ -524,6 +524,12 @@ enum task_flag {
 	TASK_TIMED = 1,
 	/* its control group had used its CPU quota up */
 	TASK_THROTTLED = 2,
+	/* how the scheduler ranks who came, three values of these two bits */
+	TASK_CAME_IDLE_POLICY = 4, /* SCHED_IDLE */
+	TASK_CAME_NORMAL = 8,
+	TASK_CAME_REAL_TIME = 12, /* or with a deadline, or lent that */
+	/* real-time tasks had used up what they may have of its CPU */
+	TASK_CAME_BY_LIMIT = 16,
 };
 
 enum record_flag {

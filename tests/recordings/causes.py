@@ -24,6 +24,7 @@ from paths import datagrams, ip, linked, nft, stream
 from talk import Truth, beside, exactly, pair
 
 LIMIT = "100ms"  # a guest of its own emulator is slow
+LIMITS = {"limited-reader": "20ms"}
 ROUNDS, HELD_SECONDS = 6, 0.2
 
 
@@ -290,17 +291,100 @@ def real_time(cpu: int) -> Iterator[None]:
         os.waitpid(pid, 0)
 
 
+def limited_reader() -> Truth:
+    """For its CPU, which normal tasks have for 5% of the time beside real-time ones.
+
+    A process of that CPU says when its share begins: then a message comes.
+    """
+    cpu = min(os.sched_getaffinity(0))
+    client, server = pair()
+    over = mmap.mmap(-1, 1)
+    begins, begun = os.pipe()
+    normal = os.fork()
+    if not normal:
+        Path("/proc/self/comm").write_text("normal")
+        os.sched_setaffinity(0, {cpu})
+        last = time.monotonic()
+        while not over[0]:
+            now = time.monotonic()
+            if now - last > HELD_SECONDS:
+                os.write(begun, b"x")
+            last = now
+        os._exit(0)
+    reader = os.fork()
+    if not reader:
+        Path("/proc/self/comm").write_text("reader")
+        os.sched_setaffinity(0, {cpu})
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
+        for _ in range(ROUNDS):
+            exactly(server, 100, socket.MSG_DONTWAIT)
+            server.sendall(b"r" * 50)
+        os._exit(0)
+    os.sched_setaffinity(0, os.sched_getaffinity(0) - {cpu})
+    for _ in range(ROUNDS):
+        os.read(begins, 1)
+        client.sendall(b"q" * 100)
+        exactly(client, 50)
+    os.waitpid(reader, 0)
+    over[0] = 1
+    os.waitpid(normal, 0)
+    found = truth("throttled", "by the limit of real-time tasks")
+    # of each second 50 ms are left to others; of them some pass before it comes
+    found["cause"] |= {"who": "normal", "least_ms": 30}
+    return found
+
+
+def outweighed_reader() -> Truth:
+    """For its CPU, which a task of a lower class has: groups share it, not tasks."""
+    cpu = min(os.sched_getaffinity(0))
+    with group() as light, group() as heavy:
+        set_weight(light, 1)
+        client, server = pair()
+        over = mmap.mmap(-1, 1)
+        lower = os.fork()
+        if not lower:
+            Path("/proc/self/comm").write_text("lower")
+            (heavy / "cgroup.procs").write_text(str(os.getpid()))
+            os.sched_setaffinity(0, {cpu})
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+            while not over[0]:
+                pass
+            os._exit(0)
+        reader = os.fork()
+        if not reader:
+            Path("/proc/self/comm").write_text("reader")
+            os.sched_setaffinity(0, {cpu})
+            (light / "cgroup.procs").write_text(str(os.getpid()))
+            work(0.05)  # until it has used up what it had not used before
+            server.sendall(b"b")
+            for _ in range(ROUNDS):
+                work(0.004)  # for which others have a hundred times as long
+                exactly(server, 100)
+                server.sendall(b"r" * 50)
+            os._exit(0)
+        exactly(client, 1)
+        for _ in range(ROUNDS):
+            client.sendall(b"q" * 100)
+            exactly(client, 50)
+        os.waitpid(reader, 0)
+        over[0] = 1
+        os.waitpid(lower, 0)
+    found = truth("waiting")
+    found["cause"] |= {"who": "lower", "lower_class": True}
+    return found
+
+
 PERIOD_SECONDS, QUOTA_SECONDS = 0.6, 0.05
 
 
 def throttled_reader() -> Truth:
     """Its control group uses the CPU time up that it may have, before each read."""
-    with limited_group() as group:
+    with limited_group() as limited:
         client, server = pair()
         pid = os.fork()
         if not pid:
             client.close()
-            (group / "cgroup.procs").write_text(str(os.getpid()))
+            (limited / "cgroup.procs").write_text(str(os.getpid()))
             work(QUOTA_SECONDS * 1.2)  # so that the first message meets a whole period
             server.sendall(b"b")
             for _ in range(ROUNDS):
@@ -310,39 +394,56 @@ def throttled_reader() -> Truth:
             os._exit(0)
         server.close()
         exactly(client, 1)
-        before_ms = throttled_ms(group)
+        before_ms = throttled_ms(limited)
         for _ in range(ROUNDS):
             client.sendall(b"q" * 100)
             exactly(client, 50)
         os.waitpid(pid, 0)
-        found = truth("throttled", f"control group {group.name}")
-        return found | {"throttled_ms": throttled_ms(group) - before_ms}
+        found = truth("throttled", f"control group {limited.name}")
+        return found | {"throttled_ms": throttled_ms(limited) - before_ms}
 
 
 @contextmanager
 def limited_group() -> Iterator[Path]:
-    """A control group with a CPU quota: of version 1 or 2."""
-    name = f"latprof-test-{secrets.token_hex(4)}"
+    """A control group with a CPU quota."""
     period, quota = (round(s * 1e6) for s in (PERIOD_SECONDS, QUOTA_SECONDS))
-    old, new = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
-    group = (old if old.exists() else new) / name
-    if not old.exists():
-        (new / "cgroup.subtree_control").write_text("+cpu")
-    group.mkdir()
-    try:
-        if old.exists():
-            (group / "cpu.cfs_period_us").write_text(str(period))
-            (group / "cpu.cfs_quota_us").write_text(str(quota))
+    with group() as made:
+        if OLD_GROUPS.exists():
+            (made / "cpu.cfs_period_us").write_text(str(period))
+            (made / "cpu.cfs_quota_us").write_text(str(quota))
         else:
-            (group / "cpu.max").write_text(f"{quota} {period}")
-        yield group
+            (made / "cpu.max").write_text(f"{quota} {period}")
+        yield made
+
+
+OLD_GROUPS, NEW_GROUPS = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
+
+
+@contextmanager
+def group() -> Iterator[Path]:
+    """A control group of CPUs, of version 1 or 2."""
+    name = f"latprof-test-{secrets.token_hex(4)}"
+    made = (OLD_GROUPS if OLD_GROUPS.exists() else NEW_GROUPS) / name
+    if not OLD_GROUPS.exists():
+        (NEW_GROUPS / "cgroup.subtree_control").write_text("+cpu")
+    made.mkdir()
+    try:
+        yield made
     finally:
-        group.rmdir()
+        made.rmdir()
 
 
-def throttled_ms(group: Path) -> float:
+def set_weight(made: Path, percent: int) -> None:
+    """Give a group so much of what others have, where both could run."""
+    if OLD_GROUPS.exists():
+        (made / "cpu.shares").write_text(str(1024 * percent // 100))
+    else:
+        (made / "cpu.weight").write_text(str(percent))
+
+
+def throttled_ms(limited: Path) -> float:
     """How long its processes were kept from CPUs, as the kernel sums it up."""
-    lines = (group / "cpu.stat").read_text().splitlines()
+    lines = (limited / "cpu.stat").read_text().splitlines()
     counted = {key: int(value) for key, value in map(str.split, lines)}
     if "throttled_usec" in counted:
         return counted["throttled_usec"] / 1e3
@@ -414,6 +515,7 @@ CAUSES = {
         *(sleeping_server, busy_server),
         *(timed_reader, interpreted_reader, displaced_reader, throttled_reader),
         *(late_neighbour, late_neighbour_of_a_datagram),
+        *(limited_reader, outweighed_reader),
     )
 }
 

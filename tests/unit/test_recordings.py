@@ -101,7 +101,10 @@ def test_the_cause_of_a_slow_message_is_the_one_that_was_planted(name):
         for part in one["stages"][cause["stage"]]["parts"]:
             is_it = part["kind"] == cause["kind"] and cause["what"] in part["what"]
             if "who" in cause:
-                is_it &= [who["comm"] for who in part["who"][:1]] == [cause["who"]]
+                first = next(iter(part["who"]), {"comm": ""})
+                is_it &= first["comm"] == cause["who"]
+                lower = first.get("lower_class", False)
+                is_it &= lower == cause.get("lower_class", False)
             planted += part["time_ns"] * is_it
             others += part["time_ns"] * (not is_it)
         assert planted >= cause["least_ms"] * 1e6

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 from latprof_agent.probes.layout import layout_of
 from latprof_analysis.report.story_lines import causes, conclusion
-from latprof_analysis.story.story import UNKNOWN_WAIT, Flight, time_of
+from latprof_analysis.story.story import UNKNOWN_WAIT, Flight, Part, time_of
 
 FLIGHTS = layout_of().flights
 MS = 1_000_000
@@ -141,16 +143,70 @@ def test_a_wait_that_is_not_known_is_no_sleep(is_woken):
         assert parts[0].what == "asleep, or waiting for a CPU"
 
 
-def test_words_name_the_group_and_its_quota():
-    part = {"kind": "throttled", "time_ns": 80 * MS, "what": WHAT, "who": []}
-    part |= {"functions": [], "cpu": 0}
+def story_of(*parts):
+    """A message whose reader did that, as stories.json has it."""
     message = {
         **{"protocol": "tcp", "kind": "request", "sequence": 7, "size_bytes": 64},
         **{"sender_pid": 1, "reader_pid": 50, "sender_comm": "a", "reader_comm": "b"},
         **{"end_to_end_ns": 80 * MS, "retransmits": 0},
     }
-    stages = {"receive_queue": {"time_ns": 80 * MS, "parts": [part]}}
-    story = {"message": message, "stages": stages}
+    time_ns = sum(part.time_ns for part in parts)
+    made = {"time_ns": time_ns, "parts": [asdict(part) for part in parts]}
+    return {"message": message, "stages": {"receive_queue": made}}
+
+
+def test_words_name_the_group_and_its_quota():
+    story = story_of(Part("throttled", 80 * MS, WHAT, cpu=0))
     assert conclusion(story).endswith(f"b (pid 50), which was throttled {WHAT}")
     (cause,) = causes({"limit_ns": 10 * MS, "stories": [story]})
     assert cause["cause"] == f"receive_queue: throttled {WHAT}"
+
+
+# enum task_flag in bpf/records.h: how the scheduler ranks who comes.
+IDLE_POLICY, NORMAL, REAL_TIME, BY_LIMIT = 4, 8, 12, 16
+
+
+def kept_waiting(other, reader):
+    """A reader that another one took the CPU from, which then came again."""
+    return [
+        switch(1, IDLE, READER),
+        switch(BEGIN + 20 * MS, READER, OTHER, flags=other),
+        switch(180 * MS, OTHER, READER, waited_ns=60 * MS, flags=reader),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("other", "reader", "lower"),
+    [
+        (IDLE_POLICY, NORMAL, True),
+        (NORMAL, REAL_TIME, True),
+        (NORMAL, NORMAL, False),
+        (IDLE_POLICY, IDLE_POLICY, False),
+        (REAL_TIME, NORMAL, False),
+        (NORMAL | BY_LIMIT, NORMAL, False),
+        (0, REAL_TIME, False),  # of a recording that does not say so
+        (IDLE_POLICY, 0, False),
+    ],
+)
+def test_who_had_a_cpu_is_not_why_where_its_class_is_lower(other, reader, lower):
+    parts = parts_of(kept_waiting(other, reader), [])
+    (waiting,) = [part for part in parts if part.kind == "waiting"]
+    (who,) = waiting.who
+    assert (who["comm"], who["time_ns"]) == ("other", 60 * MS)
+    assert who.get("lower_class", False) == lower
+    if lower:
+        assert conclusion(story_of(*parts)).endswith(
+            "which waited for a CPU (why is not known: other (pid 60), which had it, "
+            "is of a lower class) for 60.0 ms"
+        )
+
+
+def test_a_real_time_reader_is_throttled_where_others_have_what_it_may_not():
+    parts = parts_of(kept_waiting(NORMAL | BY_LIMIT, REAL_TIME), [])
+    found = {(part.kind, part.what): part.time_ns for part in parts}
+    assert found == {
+        ("throttled", "by the limit of real-time tasks"): 60 * MS,
+        ("busy", ""): 30 * MS,
+    }
+    (throttled,) = [part for part in parts if part.kind == "throttled"]
+    assert [who["comm"] for who in throttled.who] == ["other"]

@@ -252,7 +252,7 @@ _ENDS = ("protocol", "client_address", "client_port", "server_address", "server_
 _PARTS = ("request_way", "server", "reply_way")
 # What a share needs of a part.
 _OF_PARTS = ("kind", "what", "time_ns", "who", "functions", "cpu")
-_OF_WHO = ("pid", "comm", "time_ns", "peer")
+_OF_WHO = ("pid", "comm", "time_ns", "lower_class", "peer")
 
 
 def _exchange(

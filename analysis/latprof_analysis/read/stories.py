@@ -39,6 +39,7 @@ _PART: Shape = {
     "who": [
         {
             **{"pid": COUNT, "comm": TEXT, "time_ns": COUNT, "thread?": COUNT},
+            "lower_class?": FLAG,
             "did?": [{"kind": TEXT, "what": TEXT, "time_ns": COUNT}],
         }
     ],

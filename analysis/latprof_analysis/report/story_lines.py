@@ -357,7 +357,7 @@ def _cause(part: dict[str, Any], short: Mapping[str, str]) -> str:
         name = name_of if part["kind"] == "asleep" else _name
         who = short.get(first["comm"]) or name(first)
     if part["kind"] == "waiting" and who:
-        return f"waiting for a CPU, which {who} had"
+        return f"waiting for a CPU{_had(part['who'][0], who)}"
     if part["kind"] == "busy" and (within := _functions(part)):
         return f"busy in {within}"
     if part["kind"] == "asleep" and who:
@@ -417,6 +417,14 @@ def _address(message: dict[str, Any], end: str) -> str:
     if not host:
         return "an unknown process"
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _had(one: dict[str, Any], name: str = "") -> str:
+    """Who had the CPU that another one waited for, as the end of a sentence."""
+    name = name or _name(one)
+    if one.get("lower_class"):
+        return f" (why is not known: {name}, which had it, is of a lower class)"
+    return f", which {name} had"
 
 
 def _name(one: dict[str, Any]) -> str:
@@ -503,7 +511,7 @@ def _seen(part: dict[str, Any]) -> str:
 
 def _detail(part: dict[str, Any]) -> str:
     if part["kind"] == "waiting" and part["who"]:
-        return f", which {_name(part['who'][0])} had"
+        return _had(part["who"][0])
     if part["kind"] == "busy":
         return f" in {within}" if (within := _functions(part)) else ""
     return f" {part['what']}" if part["what"] else ""
@@ -520,7 +528,8 @@ def _part(part: dict[str, Any]) -> str:
     cpu = "" if part["cpu"] is None else f" (CPU {part['cpu']})"
     if part["kind"] == "waiting":
         who = ", ".join(
-            f"{_name(one)} {duration(one['time_ns'])}"
+            f"{_name(one)}{' of a lower class' * one.get('lower_class', False)} "
+            f"{duration(one['time_ns'])}"
             for one in part["who"][:_MOST_NAMES]
         )
         had = f", which had {who}" if who else ""
@@ -541,7 +550,8 @@ def _part(part: dict[str, Any]) -> str:
         return _words(part) + _woken(part)
     if part["kind"] == HELD:
         return _words(part) + _meanwhile(part)
-    return _words(part) + cpu + _seen(part)
+    had = _had(part["who"][0]) if part["kind"] == "throttled" and part["who"] else ""
+    return _words(part) + cpu + had + _seen(part)
 
 
 def _woken(part: dict[str, Any]) -> str:

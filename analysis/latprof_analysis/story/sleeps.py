@@ -236,7 +236,8 @@ def together(who: Iterable[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
     for one in who:
         peer = one.get("peer", {})
         end = (peer.get(name) for name in ("address", "port", "stage"))
-        key = one["pid"], one["comm"], one.get("thread"), *end
+        of = one["pid"], one["comm"], one.get("thread"), one.get("lower_class")
+        key = *of, *end
         known = found.get(key)
         if known is None:
             found[key] = one

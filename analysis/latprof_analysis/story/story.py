@@ -25,9 +25,13 @@ from latprof_analysis.story.answers import (
     Took,
 )
 from latprof_analysis.story.fields import (
+    REAL_TIME,
+    TASK_BY_LIMIT,
+    TASK_RANK,
     TASK_THROTTLED,
     TASK_TIMED,
     field_text,
+    flags_of,
     has_flag,
 )
 from latprof_analysis.story.quotas import Throttled, throttled
@@ -168,14 +172,16 @@ class Part:
     Attributes
     ----------
     kind : str
-        "busy" on a CPU, "waiting" for one, "throttled" by a quota, "asleep",
-        "interrupts", "not recorded".
+        "busy" on a CPU, "waiting" for one, "throttled" by a quota or the limit of
+        real-time tasks, "asleep", "interrupts", "not recorded".
     time_ns : int
     what : str
         The innermost function that it was busy in for 80% of its stacks or more, "" if
         there is none; in which call it slept.
     who : list of dict
-        Others that it waited for: ``pid``, ``comm``, ``time_ns``, longest first. Of a
+        Others that it waited for: ``pid``, ``comm``, ``time_ns``, longest first; of a
+        wait for a CPU who had that, ``lower_class`` where the scheduler prefers who
+        waited, so that why this one had it is not known. Of a
         sleep who woke it, with ``thread``, and of a long one what that thread ``did``
         meanwhile: ``kind``, ``what``, ``time_ns``, longest first, and ``who`` as here.
         Where it waited for bytes of a socket that is its other end, with ``peer``:
@@ -477,6 +483,7 @@ class _Span:
     queued_ns: int = 0  # of it, in the queue of the CPU that it got, at most
     untraced: bool = False  # it left or came without a word
     throttled: bool = False  # when it left: its group had no more of a quota
+    rank: int = 0  # of the scheduler; 0: not known
 
     def clipped(self, begin_ns: int, end_ns: int) -> _Span:
         return replace(
@@ -555,7 +562,8 @@ def _spans(flight: Flight, thread: int, begin_ns: int, end_ns: int) -> list[_Spa
 
 def _came(left_ns: int, came_ns: int, left: Any, came: Any) -> _Span:
     """The time without a CPU that a thread's coming ends."""
-    off = _Span(left_ns, came_ns, False, int(came["cpu"]), None)
+    rank = flags_of(came, "left_flags", TASK_RANK)
+    off = _Span(left_ns, came_ns, False, int(came["cpu"]), None, rank=rank)
     if left is None:
         queued_ns = int(came["waited_ns"])
         return replace(off, waited_ns=queued_ns, queued_ns=queued_ns)
@@ -749,8 +757,18 @@ def _waiting(flight: Flight, wait: _Span, held: Throttled | None) -> list[Part]:
     if wait.end_ns <= wait.begin_ns:
         return []
     begin_ns = max(queued_from_ns, wait.begin_ns)
-    who = _occupants(flight, replace(wait, begin_ns=begin_ns))
-    return [Part("waiting", wait.end_ns - wait.begin_ns, "", who, cpu=wait.cpu)]
+    had, limited = _occupants(flight, replace(wait, begin_ns=begin_ns))
+    limited_ns = sum(one["time_ns"] for one in limited)
+    time_ns = wait.end_ns - wait.begin_ns - limited_ns
+    found = (
+        Part("waiting", time_ns, "", had, cpu=wait.cpu),
+        Part("throttled", limited_ns, _BY_LIMIT, limited, cpu=wait.cpu),
+    )
+    return [part for part in found if part.time_ns]
+
+
+_BY_LIMIT = "by the limit of real-time tasks"
+_Who = tuple[dict[str, Any], ...]
 
 
 # A thread that asks again and again is on a CPU in between for less of a sleep.
@@ -931,30 +949,46 @@ def _named(flight: Flight, met: _Met) -> dict[str, Any]:
     return {"pid": met.pid, "comm": name}
 
 
-def _occupants(flight: Flight, span: _Span) -> tuple[dict[str, Any], ...]:
-    """Who had a CPU in a span, longest first."""
-    places = np.flatnonzero(flight.switches["cpu"] == span.cpu)
+def _occupants(flight: Flight, wait: _Span) -> tuple[_Who, _Who]:
+    """Who had a CPU while a task waited for it, longest first.
+
+    The second are those that had it by the limit of real-time tasks, of which the one
+    that waited is one.
+    """
+    places = np.flatnonzero(flight.switches["cpu"] == wait.cpu)
     t_ns = flight.switches["t_ns"][places].astype("i8")
     # with who had it at first, and who left it last
-    first = max(int(np.searchsorted(t_ns, span.begin_ns, "right")) - 1, 0)
-    last = int(np.searchsorted(t_ns, span.end_ns)) + 1
+    first = max(int(np.searchsorted(t_ns, wait.begin_ns, "right")) - 1, 0)
+    last = int(np.searchsorted(t_ns, wait.end_ns)) + 1
     of_cpu, t_ns = flight.switches[places[first:last]], t_ns[first:last]
     ends = np.r_[t_ns[1:], np.iinfo("i8").max] if len(t_ns) else t_ns
-    overlap = np.minimum(ends, span.end_ns) - np.maximum(t_ns, span.begin_ns)
+    overlap = np.minimum(ends, wait.end_ns) - np.maximum(t_ns, wait.begin_ns)
     # somebody else left than had come: one or both came or left unseen
     seen = np.r_[of_cpu["thread"][:-1] == of_cpu["left_thread"][1:], [True]]
-    times: Counter[tuple[int, str]] = Counter()
+    times: Counter[tuple[int, str, bool, bool]] = Counter()
     names: dict[int, str] = {}
     for row, known, took_ns in zip(of_cpu, seen, overlap.tolist(), strict=False):
         if took_ns > 0:
             pid = int(row["pid"])
             names[pid] = field_text(row["comm"])  # the last, where it had several
             who = (pid, "") if row["thread"] else (0, IDLE)
-            times[who if known else (0, UNTRACED)] += took_ns
-    return tuple(
-        {"pid": pid, "comm": comm or names[pid], "time_ns": took_ns}
-        for (pid, comm), took_ns in times.most_common()
-    )
+            lower, limited = _had_it_by(row, wait) if known else (False, False)
+            times[*(who if known else (0, UNTRACED)), lower, limited] += took_ns
+    had: list[dict[str, Any]] = []
+    by_limit: list[dict[str, Any]] = []
+    for (pid, comm, lower, limited), took_ns in times.most_common():
+        one: dict[str, Any] = {"pid": pid, "comm": comm or names[pid]}
+        one |= {"time_ns": took_ns, **({"lower_class": True} if lower else {})}
+        (by_limit if limited else had).append(one)
+    return tuple(had), tuple(by_limit)
+
+
+def _had_it_by(came: Any, wait: _Span) -> tuple[bool, bool]:
+    """Whether who came is of a lower class than who waits, or has the limit's time."""
+    limited = wait.rank == REAL_TIME and has_flag(came, "left_flags", TASK_BY_LIMIT)
+    rank = flags_of(came, "left_flags", TASK_RANK)
+    lower = bool(came["thread"]) and 0 < rank < wait.rank
+    return lower and not limited, limited
 
 
 def _merged(parts: Sequence[Part]) -> list[Part]:
