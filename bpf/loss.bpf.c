@@ -12,6 +12,8 @@
 #include "loss.bpf.h"
 #include <bpf/bpf_tracing.h>
 
+#define SENDING_NS 1000000
+
 RING(retransmits, retransmit);
 LABELS(resent_by);
 
@@ -71,6 +73,16 @@ static __noinline int resent_count(struct sock *sk, const struct sk_buff *skb)
 	return 0;
 }
 
+/* The hook is called once it is sent, and on one host it may have arrived by
+ * then. TCP looks at its clock before that, for what it sends on; longer ago
+ * it was for something else. */
+static __always_inline __u64 resent_ns(const struct tcp_sock *tp)
+{
+	__u64 now = bpf_ktime_get_ns(), looked = tp->tcp_clock_cache;
+
+	return looked < now && now - looked < SENDING_NS ? looked : now;
+}
+
 static __always_inline int segment_resent(struct sock *sk,
 					  const struct sk_buff *skb)
 {
@@ -92,7 +104,7 @@ static __always_inline int segment_resent(struct sock *sk,
 	record->flow = s->flow_out;
 	record->start = offset_near(s->xmit_end, s->out_zero, cb.seq);
 	record->end = offset_near(s->xmit_end, s->out_zero, cb.end_seq);
-	record->t_ns = bpf_ktime_get_ns();
+	record->t_ns = resent_ns(tp);
 	record->packet_bytes = segment_size(skb);
 	record->cause = resent_by(tp, sk->__sk_common.skc_state);
 	SUBMIT(record);

@@ -92,7 +92,7 @@ struct retransmit {
 	__u64 flow;
 	__u64 start; /* offset of the first byte before the segment */
 	__u64 end;
-	__u64 t_ns;
+	__u64 t_ns; /* before it was sent */
 	__u32 packet_bytes; /* payload of each packet it is cut to; 0: one */
 	__u32 cause; /* enum resent_by */
 };

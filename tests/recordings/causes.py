@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from paths import datagrams, ip, linked, nft, stream
+from paths import addressed, datagrams, hosts, ip, joined, linked, nft, stream
 from talk import Truth, beside, exactly, pair
 
 LIMIT = "100ms"  # a guest of its own emulator is slow
@@ -182,6 +182,37 @@ def full_window() -> Truth:
         time.sleep(HELD_SECONDS)
         exactly(server, size)
     return truth("held", "window", "send_queue")
+
+
+def resent_fast() -> Truth:
+    """What a packet filter drops, until later ones are acknowledged: no timer is it."""
+    with hosts(2) as (here, there):
+        joined(here, there)
+        addressed(here, "10.77.0.1/24")
+        addressed(there, "10.77.0.2/24")
+        ip(f"netns exec {here} sysctl -qw net.ipv4.tcp_early_retrans=0")  # no probe
+        ip(f"-n {here} route change 10.77.0.0/24 dev e0 rto_min 5s")
+        client, server = stream(here, there, "10.77.0.2")
+        for _ in range(2):  # so that its RTT is known
+            client.sendall(b"q" * 10)
+            exactly(server, 10)
+        nft(
+            there,
+            "table ip t { chain c { type filter hook input priority 0; "
+            "ip length 300-400 numgen inc mod 2 == 0 drop; }; }",
+        )
+        for _ in range(ROUNDS):
+            client.sendall(b"m" * 300)
+            time.sleep(HELD_SECONDS)
+            for _ in range(5):
+                client.sendall(b"m" * 10)
+            exactly(server, 350)
+        found = truth("lost", "sent again by a fast retransmit", "transit")
+        found["cause"]["what"] = (
+            "at a packet filter (NETFILTER_DROP in nft_do_chain), "
+            "sent again by a fast retransmit"
+        )
+        return found
 
 
 LOW_WATER = 4096
@@ -516,6 +547,7 @@ CAUSES = {
         *(timed_reader, interpreted_reader, displaced_reader, throttled_reader),
         *(late_neighbour, late_neighbour_of_a_datagram),
         *(limited_reader, outweighed_reader),
+        resent_fast,
     )
 }
 

@@ -200,7 +200,7 @@ def test_each_copy_is_told_to_be_lost_where_the_kernel_dropped_it():
 
 def test_a_copy_that_dies_while_it_is_sent_again_is_not_the_one_before():
     rows = resent((200 * MS, 0, END, "probe"), (500 * MS, 0, END, "timeout"))
-    at_once = died((200 * MS - 20_000, QUEUE))
+    at_once = died((200 * MS + 20_000, QUEUE))
     assert lost_at(rows, 600 * MS, at_once) == {200 * MS: "", 300 * MS: QUEUE}
     # but where all is as fast
     fast = resent((100_000, 0, END, "fast"))

@@ -40,8 +40,6 @@ _SENDERS = {
     "handshake": "a handshake's timer",
 }
 _AGAIN = "sent again by "
-# The kernel reports a retransmission once it is sent, and it may be lost by then.
-_SENDING_NS = 200_000
 _Times = Iterable[tuple[str, str, int]]
 # linux/tcp.h: TCP_INFINITE_SSTHRESH, and the default of SO_MAX_PACING_RATE.
 _NO_SSTHRESH = 0x7FFFFFFF
@@ -261,22 +259,21 @@ def lost_parts(
     found, since_ns = [], begin_ns
     for row in resent:
         t_ns = int(row["t_ns"])
-        died, dropped = _dropped_between(dropped, since_ns, t_ns)
+        died, dropped = _dropped_before(dropped, t_ns)
         what = f"{died}{_AGAIN}{_sender(row, names)}"
         found.append((LOST, what, t_ns - since_ns))
         since_ns = t_ns
     return _parts([*found, (UNKNOWN_WAY, "", end_ns - since_ns)])
 
 
-def _dropped_between(
-    dropped: Sequence[DroppedSegment], sent_ns: int, again_ns: int
+def _dropped_before(
+    dropped: Sequence[DroppedSegment], again_ns: int
 ) -> tuple[str, Sequence[DroppedSegment]]:
-    """Say where a segment died between two times that it was sent, and what died later.
+    """Say where a segment died before it was sent again, and what died later.
 
     As the begin of a clause, "": it is not known.
     """
-    sending_ns = min(_SENDING_NS, (again_ns - sent_ns) // 2)
-    own = [death for death in dropped if death.t_ns < again_ns - sending_ns]
+    own = [death for death in dropped if death.t_ns < again_ns]
     # freed without a reason may be what others with one were cut from
     first = min(own, key=lambda death: not death.sure, default=None)
     return f"{first.where}, " if first else "", dropped[len(own) :]
@@ -334,7 +331,7 @@ def behind_parts(
     if last is None:
         return None
     t_ns = int(last["t_ns"])
-    died, _ = _dropped_between(dropped, sent_ns, t_ns)
+    died, _ = _dropped_before(dropped, t_ns)
     lost = f"{LOST} {died}" if died else ""
     again_ns = max(t_ns, begin_ns)
     by = f"{_AGAIN}{_sender(last, names)}"
