@@ -129,6 +129,36 @@ def _distance(program):
         return at["main"] - at["push"]
 
 
+def test_a_file_names_what_comes_while_it_is_open(program):
+    found = files.Files()
+    with running(program) as (process, at):
+        image = image_of(process.pid)
+        for one, name in (("main", "main"), ("push", "app::queue::push(int)")):
+            ((_, place),) = found.look(process.pid, {image: [at[one]]})[image]
+            until = time.monotonic() + files.NAME_SECONDS
+            named = found.name(place.source, [place.at], until)
+            assert named[place.at].name == name
+    found.finish()
+
+
+def test_a_file_that_a_look_may_want_is_not_closed(program, monkeypatch):
+    """Names of what came before are found meanwhile."""
+    found = Symbols()
+    look = found._files.look
+
+    def look_and_name(*asked):
+        places = look(*asked)
+        found.look_up()
+        return places
+
+    with running(program) as (process, at):
+        found.note(sample_of(process.pid, at["main"]), {process.pid})
+        monkeypatch.setattr(found._files, "look", look_and_name)
+        later = sample_of(process.pid, at["push"])
+        found.note(later, {process.pid})
+    assert told(found, later) == "app::queue::push(int)"
+
+
 def test_names_of_cpp_and_rust_are_as_their_languages_write_them(program):
     with running(program) as (process, at):
         wanted = [sample_of(process.pid, at[one]) for one in ("push", "rust_read")]

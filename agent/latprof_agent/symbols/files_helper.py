@@ -157,7 +157,7 @@ def _name(
     bcc: ctypes.CDLL | None, kept: socket.socket, request: dict[str, Any]
 ) -> dict[str, Any]:
     """Say which functions code of a file is in."""
-    _, (descriptor,), _, _ = socket.recv_fds(kept, 1, 1, socket.MSG_PEEK)
+    descriptor = _kept_in(kept)
     with suppress(OSError):  # before there are no rights to
         ctypes.CDLL("libstdc++.so.6")
     NOBODY.take()
@@ -171,6 +171,16 @@ def _name(
         "build_id": build_id,
         "bcc": bcc is not None,
     }
+
+
+def _kept_in(kept: socket.socket) -> int:
+    """Get the descriptor that is in a socket, and leave it there for others.
+
+    socket.recv_fds() of Python 3.11 ignores its flags.
+    """
+    size = struct.calcsize("i")
+    _, ((*_, found),), _, _ = kept.recvmsg(1, socket.CMSG_LEN(size), socket.MSG_PEEK)
+    return int(struct.unpack("i", found)[0])
 
 
 def _line_of(asker: socket.socket) -> bytes:

@@ -51,6 +51,8 @@ class Symbols:
         # what is known of a file, by where it begins
         self._functions: dict[int, dict[int, Function]] = {}
         self._kernel_wanted: set[int] = set()
+        self._named: set[int] = set()  # files that are open, and may be of no more use
+        self._looking = 0  # looks that are under way: they may want any of them
         self._lock = threading.Lock()  # of what is noted, by another thread
         self._thread: WatchedThread | None = None
 
@@ -72,6 +74,15 @@ class Symbols:
                 self._note(pid, mine)
 
     def _note(self, pid: int, samples: np.ndarray) -> None:
+        with self._lock:
+            self._looking += 1
+        try:
+            self._look_at(pid, samples)
+        finally:
+            with self._lock:
+                self._looking -= 1
+
+    def _look_at(self, pid: int, samples: np.ndarray) -> None:
         now_ns = time.monotonic_ns()
         images: Images = {
             int(number): _all_addresses(samples[samples["image"] == number])
@@ -149,9 +160,16 @@ class Symbols:
             if time.monotonic() < until:
                 self._look_up(number, sorted(wanted[number]), until)
             with self._lock:
-                is_done = number not in self._wanted
-            if is_done:
-                self._files.close(number)
+                self._named.add(number)
+                self._close_named()
+
+    def _close_named(self) -> None:
+        """Close files of which nothing more is wanted, unless a look may want that."""
+        if self._looking:
+            return
+        for number in self._named - self._wanted.keys():
+            self._named.remove(number)
+            self._files.close(number)
 
     def _look_up(self, number: int, wanted: list[int], until: float) -> None:
         try:
