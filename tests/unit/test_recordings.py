@@ -155,6 +155,15 @@ def test_whom_a_thread_waited_for_is_followed_to_who_had_the_time(name):
             assert peer["stage_ns"] <= peer["whole_ns"] <= asked_ms * 1e6
 
 
+@pytest.mark.parametrize("name", having("cause"))
+def test_what_a_reader_has_answered_it_has_not_in_hand(name):
+    """Each request is answered before the next is sent."""
+    for one in plain(name)["stories"]["stories"]:
+        reads = one["stages"].get("receive_queue", {}).get("reads")
+        senders = reads["senders"] if reads else ()
+        assert not any(sender["in_hand"] for sender in senders)
+
+
 @pytest.mark.parametrize("name", having("throttled_ms"))
 def test_throttled_time_is_what_the_kernel_sums_up(name):
     parts = [

@@ -74,6 +74,27 @@ def test_what_a_thread_had_in_hand_is_before_a_message_too():
 
 
 @pytest.mark.parametrize(
+    ("answers", "count", "in_hand"),
+    [
+        ([9 * MS], 1, False),
+        ([READY], 1, False),
+        ([7 * MS], 1, True),  # of what it had read before
+        ([READY + 1], 1, True),
+        ([9 * MS], 2, True),  # the first of two that one read took
+        ([9 * MS, 9 * MS + 1], 2, False),
+    ],
+)
+def test_what_is_answered_is_not_in_hand_any_more(answers, count, in_hand):
+    reads = read(8 * MS, FIRST, 0, 26)
+    messages = np.concatenate([read(8 * MS, FIRST, 13, 26)] * count)
+    found = shares_of(
+        *(reads, messages, (OWN, 200), READY, TAKEN, AWAKE),
+        lambda flow: np.array(answers if flow == FIRST else [], "i8"),
+    )
+    assert [share.in_hand for share in found] == [True] * in_hand
+
+
+@pytest.mark.parametrize(
     "known",
     [
         waits((9 * MS, 12 * MS)),  # it was idle when the message came

@@ -3,6 +3,7 @@ and what any thread read that had waited for it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from latprof_analysis.stages import STAMPS
 from latprof_analysis.story.answers import Answers, Peer, after_pauses, answers_of
 from latprof_analysis.story.reads import (
     MESSAGE,
+    READ,
+    Ints,
     Sender,
     Share,
     Waits,
@@ -24,6 +27,8 @@ from latprof_analysis.story.reads import (
 from latprof_agent.capture.flight import MOST_SLEPT_NS, SLEPT_SHARE
 from latprof_agent.capture.reads import Reads, Records
 from latprof_agent.capture.recorded_flights import Flights
+
+ANSWERS = 64  # chunks: 10 MB
 
 
 class ReadBefore:
@@ -37,6 +42,7 @@ class ReadBefore:
         self._joiner = joiner
         self._recorder = recorder
         self._messages = Reads(dtype=MESSAGE)
+        self._answers = Reads(chunks=ANSWERS)
         self._reads = recorder.reads = Reads()
 
     @property
@@ -57,6 +63,11 @@ class ReadBefore:
         found["thread"] = np.maximum(rows.numbers["reader_thread"], 0)
         found["sender_pid"] = np.maximum(rows.numbers["sender_pid"], 0)
         self._messages.add(found[found["thread"] > 0])
+        # of those that sent: who, when, and on which connection
+        sent = np.zeros(len(rows), READ)
+        sent["flow"], sent["read_ns"] = flow, found["send_ns"]
+        sent["thread"] = found["sender_pid"]
+        self._answers.add(sent[(sent["thread"] > 0) & (sent["read_ns"] > 0)])
 
     def while_waiting(
         self, row: dict[str, Any], flow: int, end: int
@@ -84,6 +95,7 @@ class ReadBefore:
             ready_ns,
             read_ns,
             self._waits(thread, ready_ns, read_ns, since_ns),
+            self._answers_of(row["reader_pid"], reads, ready_ns),
         )
         return words_of_reads(
             [(share, self._sender(share)) for share in shares],
@@ -122,6 +134,20 @@ class ReadBefore:
             *(flows.destination_addresses[place], int(row["destination_port"])),
             "tcp" if row["protocol"] == IPPROTO_TCP else "udp",
         )
+
+    def _answers_of(
+        self, pid: int, reads: Records, ready_ns: int
+    ) -> Callable[[int], Ints]:
+        """When a process sent something on the connection that a flow is a way of."""
+        since_ns = int(reads["read_ns"].min(initial=ready_ns))
+        sent = self._placed(self._answers.of_thread(pid, since_ns, ready_ns))
+        identity = np.r_[self._joiner.conversations.identity, 0]
+
+        def answers_ns(flow: int) -> Ints:
+            same = identity[sent["flow"]] == identity[flow]
+            return np.asarray(sent["read_ns"][same & (sent["flow"] != flow)])
+
+        return answers_ns
 
     def accept(self, row: dict[str, Any], flow: int) -> dict[str, Any]:
         """Say how long a message that was readable waited for its connection's accept.

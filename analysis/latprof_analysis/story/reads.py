@@ -7,7 +7,7 @@ had in hand when this one became readable. A time is counted to what was read la
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,8 +51,8 @@ class Share(NamedTuple):
     own : bool
         The message's own: what came before it.
     in_hand : bool
-        Some of it was read before the message was readable, and nothing since: the
-        thread was at it.
+        Some of it was read before the message was readable, and nothing since, nor was
+        it answered by then: the thread was at it.
     messages : int or None
         Whole ones. None: their sender is not on this host.
     read_bytes : int
@@ -118,6 +118,7 @@ def shares_of(
     ready_ns: int,
     read_ns: int,
     waits: Waits | None = None,
+    answers_ns: Callable[[int], Ints] = lambda _: np.zeros(0, "i8"),
 ) -> list[Share]:
     """Count by flow what a thread read while a message waited for it.
 
@@ -133,13 +134,19 @@ def shares_of(
         CLOCK_MONOTONIC: when it was readable, and read.
     waits : Waits, optional
         By default it is not known what the thread did, nor what it had in hand.
+    answers_ns : callable
+        When the thread's process sent something on the connection of a flow; by default
+        never.
 
     Returns
     -------
     list of Share
         What took longest first, or where times are not known what had most bytes.
     """
-    first_ns = _in_hand_ns(reads, ready_ns, waits) or ready_ns + 1
+    in_hand_ns = _in_hand_ns(reads, ready_ns, waits)
+    if in_hand_ns and _is_answered(reads, messages, in_hand_ns, ready_ns, answers_ns):
+        in_hand_ns = 0
+    first_ns = in_hand_ns or ready_ns + 1
     reads = reads[(reads["read_ns"] >= first_ns) & (reads["read_ns"] < read_ns)]
     behind = (reads["flow"] == own[0]) & (reads["end"] > own[1])
     ends = np.where(behind, own[1], reads["end"])  # one read took both
@@ -177,6 +184,24 @@ def _in_hand_ns(reads: Records, ready_ns: int, waits: Waits | None) -> int:
     last_ns = int(before[-1])
     waited = (waits.begin_ns > last_ns) & (waits.begin_ns <= ready_ns)
     return 0 if waits.since_ns > last_ns or waited.any() else last_ns
+
+
+def _is_answered(
+    reads: Records,
+    messages: Records,
+    at_ns: int,
+    ready_ns: int,
+    answers_ns: Callable[[int], Ints],
+) -> bool:
+    """Whether what was read last was answered before something became readable.
+
+    One read may take several messages, each of which has its answer.
+    """
+    flow = int(reads["flow"][reads["read_ns"] == at_ns][-1])
+    read_then = (messages["flow"] == flow) & (messages["read_ns"] == at_ns)
+    sent_ns = answers_ns(flow)
+    answers = ((sent_ns > at_ns) & (sent_ns <= ready_ns)).sum()
+    return bool(answers >= max(read_then.sum(), 1))
 
 
 def _times(reads: Records, ready_ns: int, read_ns: int, waits: Waits) -> Ints:
