@@ -208,7 +208,7 @@ def test_words_say_how_many_there_are_and_of_what_shares_are():
         890,
         slow_exchanges=10,
         slow_flows=70,
-        told_flows=50,
+        flows_with_story=50,
     )
     lines = list(summary_lines(of, 3))
     assert lines[0] == (
@@ -230,12 +230,14 @@ def test_where_flows_are_too_many_to_count_there_may_be_more():
     for flow in range(MOST_COUNTED + 10):
         slowest.offer(MS, flow, (flow, 1), lambda: ({}, None))
     assert (slowest.flows, slowest.more_flows) == (MOST_COUNTED, True)
-    of = document([], [], 1, slow_flows=MOST_COUNTED, told_flows=50, more_flows=True)
+    of = document(
+        [], [], 1, slow_flows=MOST_COUNTED, flows_with_story=50, more_flows=True
+    )
     (line,) = flow_lines(of)
     assert line.startswith("of 65,536 flows or more with a slow one 50 have a story: ")
 
 
 def test_without_flows_that_have_none_nothing_is_said_of_them():
-    assert list(flow_lines(document([], [], 1, slow_flows=5, told_flows=5))) == []
+    assert list(flow_lines(document([], [], 1, slow_flows=5, flows_with_story=5))) == []
     only = document([], [], 0, slow_exchanges=3)
     assert count_line(only, 0).startswith("3 exchanges took 10.0 ms or longer; ")

@@ -227,7 +227,7 @@ class Stories(Sink):
             "slow_exchanges": self._exchanges.seen,
             "slow_flows": slowest.flows,
             "more_flows": slowest.more_flows,
-            "told_flows": len({one.flow for one in stories}),
+            "flows_with_story": len({one.flow for one in stories}),
             "recorder": {
                 "copies": recorder.copies,
                 "skipped": recorder.skipped,

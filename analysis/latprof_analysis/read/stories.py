@@ -84,7 +84,7 @@ _STORIES: Shape = {
     "limit_ns": Maybe(COUNT),
     "quantile?": NUMBER,
     "slow_messages": COUNT,
-    **dict.fromkeys(("slow_exchanges?", "slow_flows?", "told_flows?"), COUNT),
+    **dict.fromkeys(("slow_exchanges?", "slow_flows?", "flows_with_story?"), COUNT),
     "more_flows?": FLAG,
     "exchange_limit_ns?": Maybe(COUNT),
     "sample?": [
@@ -218,7 +218,7 @@ def _together(documents: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-_COUNTS = ("slow_messages", "slow_exchanges", "slow_flows", "told_flows")
+_COUNTS = ("slow_messages", "slow_exchanges", "slow_flows", "flows_with_story")
 
 
 def _least(documents: list[dict[str, Any]], name: str) -> int | None:

@@ -203,7 +203,8 @@ def summary_lines(document: dict[str, Any], shown: int) -> Iterator[str]:
 
 def flow_lines(document: dict[str, Any]) -> Iterator[str]:
     """Say which flows have no story, where some have none."""
-    flows, with_story = (document.get(f"{of}_flows", 0) for of in ("slow", "told"))
+    flows = document.get("slow_flows", 0)
+    with_story = document.get("flows_with_story", flows)
     more = " or more" if document.get("more_flows") else ""
     if flows > with_story:
         yield (
