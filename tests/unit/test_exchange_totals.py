@@ -11,6 +11,7 @@ from exchange_rows import exchange
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from latprof_analysis.read.schema import EXCHANGES
+from latprof_analysis.report.sentences import exchange_sentence
 from latprof_analysis.study import grouped
 from latprof_analysis.study.exchange_totals import MOST_PROTOCOLS, ExchangeTotals
 from latprof_analysis.study.grouped import coarser
@@ -239,3 +240,57 @@ def test_a_file_with_many_protocols_is_none_of_exchanges():
     totals = totals_of(rows)
     with pytest.raises(ValueError, match=r"protocols must be at most 8, got .*'x'"):
         totals.add(MessageRows([exchange((1, 2, 3, 4, 5), protocol="x")], EXCHANGES))
+
+
+def answered(number, *, queue_ns=10, work_ns=100):
+    begin = 10_000 * (1 + number)
+    read = begin + 5 + queue_ns
+    sent = read + work_ns
+    return exchange((begin, begin + 5, read, sent, sent + 7))
+
+
+def mixed(count):
+    """Of each hundred one is slow by its server's queue, beside a longer work."""
+    return [
+        answered(i, work_ns=100 + i % 90)
+        if i % 100
+        else answered(i, queue_ns=3000 + i, work_ns=1000)
+        for i in range(count)
+    ]
+
+
+def test_what_made_the_slowest_hundredth_slow_has_its_share():
+    rows = mixed(2000)
+    found = totals_of(rows[:700], rows[700:]).as_dict()["tcp cli -> srv:80"]
+    assert found["slowest_responses"] == 20
+    slowest = sorted(rows, key=lambda row: row["response_ns"])[-20:]
+    whole = sum(row["response_ns"] for row in slowest)
+    for name in ("request_way", "server_queue", "server_work", "server", "reply_way"):
+        part = sum(row[f"{name}_ns"] for row in slowest)
+        share = found["parts"][name]["share_of_slowest"]
+        assert share == pytest.approx(part / whole), name
+    assert found == totals_of(rows[700:], rows[:700]).as_dict()["tcp cli -> srv:80"]
+
+
+def test_of_too_few_for_a_p99_nothing_is_said_of_the_slowest():
+    found = totals_of(mixed(900)).as_dict()["tcp cli -> srv:80"]
+    assert found["parts"]["response"]["p99_ns"] is None
+    assert found["slowest_responses"] == 0
+    assert {part["share_of_slowest"] for part in found["parts"].values()} == {None}
+
+
+def test_of_equals_a_part_stands_for_the_slowest():
+    """All are in one bucket: its mean is theirs."""
+    rows = [answered(i) for i in range(1000)]
+    found = totals_of(rows).as_dict()["tcp cli -> srv:80"]
+    assert found["slowest_responses"] == 10
+    for part in found["parts"].values():
+        assert part["share_of_slowest"] == pytest.approx(part["share_of_response"])
+
+
+def test_the_first_line_says_what_made_the_slowest_slow():
+    (name, found), *_ = totals_of(mixed(2000)).as_dict().items()
+    assert exchange_sentence(name, found).endswith(
+        "; of all time 71.3% not yet answered, 23.1% not yet read"
+        "; of the slowest 1% (20) 79.6% not yet read, 20.2% not yet answered"
+    )

@@ -21,6 +21,9 @@ _INNER = {
 _SAID_SHARE, _MOST_SHARE, _MOST_SAID = 0.1, 0.8, 3
 
 
+OF_ALL, OF_SLOWEST = "share_of_response", "share_of_slowest"  # of whose time
+
+
 def parts_shown(parts: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out of tables what is within another part, and never was.
 
@@ -37,8 +40,10 @@ def parts_shown(parts: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def parts_apart(parts: Mapping[str, Any]) -> dict[str, float]:
+def parts_apart(parts: Mapping[str, Any], of: str = OF_ALL) -> dict[str, float]:
     """Return the shares of a response in parts of which none holds another.
+
+    Of the time of all, or `of` the slowest.
 
     Examples
     --------
@@ -48,7 +53,7 @@ def parts_apart(parts: Mapping[str, Any]) -> dict[str, float]:
     {'not yet read': 0.375, 'waiting for CPU': 0.125, 'not yet answered': 0.25}
     """
     share = {
-        name: one["share_of_response"] or 0.0
+        name: one.get(of) or 0.0
         for name, one in parts.items()
         if name not in ("response", UNTIL_PAUSE)
     }
@@ -63,8 +68,8 @@ def parts_apart(parts: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def shares_sentence(parts: Mapping[str, Any]) -> str:
-    """Say which parts took most of the time of all responses; "" where none did.
+def shares_sentence(parts: Mapping[str, Any], of: str = OF_ALL) -> str:
+    """Say which parts took most of the time of responses; "" where none did.
 
     Examples
     --------
@@ -76,7 +81,7 @@ def shares_sentence(parts: Mapping[str, Any]) -> str:
     """
     found: list[str] = []
     left = _MOST_SHARE
-    for label, share in sorted(parts_apart(parts).items(), key=lambda one: -one[1]):
+    for label, share in sorted(parts_apart(parts, of).items(), key=lambda one: -one[1]):
         if share < _SAID_SHARE or left <= 0 or len(found) == _MOST_SAID:
             break
         found.append(f"{percent(share)} {label}")

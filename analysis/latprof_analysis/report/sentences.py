@@ -8,7 +8,7 @@ from typing import Any
 
 from latprof_analysis.report.bulk_text import bulk_text
 from latprof_analysis.report.mesh_text import mesh_sentence
-from latprof_analysis.report.response_parts import shares_sentence
+from latprof_analysis.report.response_parts import OF_SLOWEST, shares_sentence
 from latprof_analysis.stages import SUMMANDS, UNTIL_PAUSE
 from latprof_analysis.study.ways import other_hosts
 from latprof_analysis.text import (
@@ -177,12 +177,18 @@ def exchange_sentence(name: str, figures: Mapping[str, Any]) -> str:
     where = _where(slowest) if slowest and whole == "response" else ""
     until = _until_pause(parts) if figures.get("paused") else ""
     # of one the sentence has said it
-    shares = (
-        shares_sentence(parts) if whole == "response" and of.get("n", 0) > 1 else ""
-    )
-    all_time = f"; of all time {shares}" if shares else ""
+    shares = _shares(figures) if whole == "response" and of.get("n", 0) > 1 else ""
     said = f"{begin}: {whole} {', '.join(texts)}{where}{_OTHER_END[whole]}"
-    return f"{said}{all_time}{until}"
+    return f"{said}{shares}{until}"
+
+
+def _shares(figures: Mapping[str, Any]) -> str:
+    """Say which parts took most of all time, and of that of the slowest 1%."""
+    count, parts = figures.get("slowest_responses"), figures["parts"]
+    of = {"all time": shares_sentence(parts)}
+    if count:
+        of[f"the slowest 1% ({count:,})"] = shares_sentence(parts, OF_SLOWEST)
+    return "".join(f"; of {whose} {shares}" for whose, shares in of.items() if shares)
 
 
 def _until_pause(parts: Mapping[str, Any]) -> str:

@@ -206,10 +206,10 @@ def _record(histograms: Sequence[Histogram], ns: Ints, ends: Ints) -> None:
     # what has no bucket gets the one behind the last
     fits = ns if max(highs) < _LIMIT_NS else np.minimum(ns, _LIMIT_NS)
     bounds = np.minimum([min(lows), max(highs)], _LIMIT_NS)
-    first, last = _bucket(bounds).tolist()
+    first, last = bucket_of(bounds).tolist()
     width = last + 1 - first
     rows = np.arange(-first, len(ends) * width - first, width)
-    places = _bucket(fits) + np.repeat(rows, ends - begins)
+    places = bucket_of(fits) + np.repeat(rows, ends - begins)
     counts = np.bincount(places, minlength=len(ends) * width).reshape(-1, width)
     there = slice(first, min(last + 1, _BUCKETS))
     for i, histogram in enumerate(histograms):
@@ -219,7 +219,7 @@ def _record(histograms: Sequence[Histogram], ns: Ints, ends: Ints) -> None:
         histogram._widen(lows[i], highs[i])
 
 
-def _bucket(ns: Ints) -> Ints:
+def bucket_of(ns: Ints) -> Ints:
     """Return the bucket of each value up to the limit; that of the limit is none."""
     # a double has its octave and then, in 52 bits, where in the octave it is: the
     # upper 7 of these number the bucket

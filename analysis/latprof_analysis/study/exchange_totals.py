@@ -6,6 +6,7 @@ distinguished as in `by_way`.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from latprof_analysis.stages import (
     part_order,
     parts_present,
 )
-from latprof_analysis.stats.histogram import Histogram, record_parts
+from latprof_analysis.stats.histogram import Histogram, bucket_of, record_parts
 from latprof_analysis.study.grouped import MOST_WAYS, ByWay, Histograms, distinct
 from latprof_analysis.study.totals import Rows, first_row, percentiles, place
 
@@ -44,9 +45,56 @@ _SUMS = (
 _COUNTS = ("exchanges", "timed", "paused", "unsplit", *_SUMS)
 _WHOLE = 1 << len(EXCHANGE_STAMPS)  # of a code: the response is there, and its parts
 _CODES = 2 * _WHOLE
+_SLOWEST = 0.01  # of responses: p99 is the shortest of them
 
 Ints = NDArray[np.int64]
 Index = NDArray[np.intp]
+
+
+@dataclass
+class ByResponse:
+    """Sums of parts by the bucket of a histogram that their response is in.
+
+    So it is known what made the slowest of them slow, whatever order they came in.
+    """
+
+    counts: Counter[int] = field(default_factory=Counter)
+    sums_ns: dict[str, Counter[int]] = field(default_factory=dict)
+
+    def add(self, response_ns: Ints, parts: Mapping[str, Ints]) -> None:
+        """Take in responses and their parts, which may be blank."""
+        buckets, at = np.unique(bucket_of(response_ns), return_inverse=True)
+        numbers = buckets.tolist()
+        self.counts.update(dict(zip(numbers, np.bincount(at).tolist(), strict=True)))
+        for name, values in parts.items():
+            sums = np.zeros(len(buckets), np.int64)
+            np.add.at(sums, at, np.maximum(values, 0))
+            of = self.sums_ns.setdefault(name, Counter())
+            of.update(dict(zip(numbers, sums.tolist(), strict=True)))
+
+    def merge(self, other: ByResponse) -> None:
+        """Add all that `other` has."""
+        self.counts.update(other.counts)
+        for name, of in other.sums_ns.items():
+            self.sums_ns.setdefault(name, Counter()).update(of)
+
+    def slowest(self, count: int) -> dict[str, float]:
+        """Return each part's share of the time of so many of the slowest responses.
+
+        Of a bucket, 3% wide, that only some of them are in, its mean.
+        """
+        left, weights = float(count), {}
+        for bucket in sorted(self.counts, reverse=True):
+            weights[bucket] = min(left / self.counts[bucket], 1.0)
+            left -= weights[bucket] * self.counts[bucket]
+            if left <= 0:
+                break
+        times = {
+            name: sum(weight * of[bucket] for bucket, weight in weights.items())
+            for name, of in self.sums_ns.items()
+        }
+        whole = times.get("response", 0.0)
+        return {name: took / whole for name, took in times.items()} if whole else {}
 
 
 @dataclass
@@ -60,6 +108,8 @@ class WayTotals:
         Parts of exchanges of which all of the response is known.
     half : dict of str to Histogram
         Parts of the others: the client's end alone, the server's, or pipelined.
+    by_response : ByResponse
+        Of those that are whole.
     slowest : dict or None
         The row with the longest response (at the server alone: its time); of equal
         ones that which comes first by the values of its columns.
@@ -68,6 +118,7 @@ class WayTotals:
     counts: Counter[str] = field(default_factory=Counter)
     whole: Histograms = field(default_factory=dict)
     half: Histograms = field(default_factory=dict)
+    by_response: ByResponse = field(default_factory=ByResponse)
     slowest: dict[str, Any] | None = None
 
     def merge(self, other: WayTotals) -> None:
@@ -76,6 +127,7 @@ class WayTotals:
         for mine, more in ((self.whole, other.whole), (self.half, other.half)):
             for name, histogram in more.items():
                 mine.setdefault(name, Histogram()).merge(histogram)
+        self.by_response.merge(other.by_response)
         if other.slowest:
             self.meet(other.slowest)
 
@@ -88,12 +140,22 @@ class WayTotals:
     def as_dict(self) -> dict[str, Any]:
         """Return the figures by part and percentile, in ns."""
         found: dict[str, Any] = {name: self.counts[name] for name in _COUNTS}
+        count = self._slowest_count()
+        shares = self.by_response.slowest(count)
+        found["slowest_responses"] = count
         found["parts"] = {
-            name: self._part(name)
+            name: self._part(name) | {"share_of_slowest": shares.get(name)}
             for name in sorted({*self.whole, *self.half}, key=part_order)
             if name != UNTIL_PAUSE or self.counts["paused"]
         }
         return found | {"slowest": self.slowest}
+
+    def _slowest_count(self) -> int:
+        """How many responses are the slowest 1%; 0: there are too few for a p99."""
+        response = self.whole.get("response", Histogram())
+        if response.quantile(1 - _SLOWEST) is None:
+            return 0
+        return math.ceil(_SLOWEST * response.count)
 
     def _part(self, name: str) -> dict[str, Any]:
         together = Histogram()
@@ -304,13 +366,21 @@ class ExchangeTotals:
         keys = which[at] * _CODES + _codes(rows, at)
         found, ordered, lengths = in_groups(keys, at)
         columns: dict[str, list[tuple[Histograms, str]]] = {}
-        for key in found:
+        numbers, ends = rows.numbers, np.cumsum(lengths)
+        for key, end, length in zip(found, ends, lengths, strict=True):
             way, code = totals[key // _CODES], key % _CODES
+            if code & _WHOLE:
+                mine = ordered[end - length : end]
+                parts = dict(parts_present(code % _WHOLE))
+                way.by_response.add(
+                    numbers["response_ns"].take(mine),
+                    {name: numbers[of].take(mine) for name, of in parts.items()},
+                )
             histograms = way.whole if code & _WHOLE else way.half
             for name, column in parts_present(code % _WHOLE):
                 columns.setdefault(column, []).append((histograms, name))
-        for column, parts in columns.items():
-            self._record(parts, rows.numbers[column].take(ordered), lengths)
+        for column, of_column in columns.items():
+            self._record(of_column, rows.numbers[column].take(ordered), lengths)
         self._meet_slowest(totals, which, at, rows)
 
     def _record(
