@@ -467,6 +467,7 @@ class MeshRuns(Workload):
     ) -> None:
         if not test.trial:
             self._counts.append((test, trips))
+        before = sum(run["begun_again"] for run in self.runs)
         self.runs.append(
             {
                 "protocol": self._plan.protocol,
@@ -474,6 +475,7 @@ class MeshRuns(Workload):
                 "test": test.number,
                 "trial": test.trial,
                 "begin_ns": begin_ns,
+                "begun_again": self._log.begun_again - before,
                 "late": sum(result["late"] for result in results.values()),
                 "clients": {host: _said(result) for host, result in results.items()},
             }

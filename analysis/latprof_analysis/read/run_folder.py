@@ -163,7 +163,7 @@ _WORKLOAD: Shape = {
     "runs?": [
         {
             "seconds?": NUMBER,
-            "late?": COUNT,
+            **dict.fromkeys(("late?", "begun_again?"), COUNT),
             "begin_ns?": COUNT,
             "trial?": FLAG,
             "bulk?": _BULK_PART,
