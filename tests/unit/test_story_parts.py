@@ -478,7 +478,8 @@ def test_what_is_not_recorded_has_the_stacks_of_its_time():
         "stages": {"receive_queue": {"time_ns": 40 * MS, "parts": [part_of]}},
     }
     assert conclusion(slow).endswith(
-        "did something that is not recorded, but for 10 stacks in which it ran in ?"
+        "did something that is not recorded, but for 10 stacks in which it ran in "
+        "code without a name"
     )
 
 

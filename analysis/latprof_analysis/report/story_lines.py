@@ -376,11 +376,16 @@ def _functions(part: dict[str, Any]) -> str:
     left = SHARE * sum(one["samples"] for one in part["functions"])
     found: list[str] = []
     for one in part["functions"][:_MOST_NAMES] if left else ():
-        found.append(one["name"])
+        found.append(_function(one))
         left -= one["samples"]
         if left <= 0:
             return " or ".join(found)
     return ""
+
+
+def _function(one: dict[str, Any]) -> str:
+    """Name a function; of a program that has ended none may be known."""
+    return "code without a name" if one["name"] == "?" else str(one["name"])
 
 
 def _words(part: dict[str, Any]) -> str:
@@ -506,7 +511,7 @@ def _seen(part: dict[str, Any]) -> str:
     if part["kind"] != "not recorded" or not part["functions"]:
         return ""
     count = sum(one["samples"] for one in part["functions"])
-    few = [one["name"] for one in part["functions"][:_MOST_NAMES]]
+    few = [_function(one) for one in part["functions"][:_MOST_NAMES]]
     return f", but for {plural(count, 'stack')} in which it ran in {' or '.join(few)}"
 
 
@@ -541,7 +546,7 @@ def _part(part: dict[str, Any]) -> str:
     if part["kind"] == "busy":
         samples = sum(one["samples"] for one in part["functions"])
         names = ", ".join(
-            f"{one['name']} {percent(one['samples'] / samples)}"
+            f"{_function(one)} {percent(one['samples'] / samples)}"
             for one in part["functions"][:_MOST_NAMES]
         )
         text = f"; {names} of {plural(samples, 'stack')}" if samples else ""

@@ -65,7 +65,7 @@ _X86_64 = _numbered(
             process_vm_readv process_vm_writev kcmp finit_module sched_setattr
             sched_getattr renameat2 seccomp getrandom memfd_create kexec_file_load bpf
             execveat userfaultfd membarrier mlock2 copy_file_range preadv2 pwritev2
-            pkey_mprotect pkey_alloc pkey_free statx io_pgetevents rseq
+            pkey_mprotect pkey_alloc pkey_free statx io_pgetevents rseq uretprobe uprobe
         """,
         424: """
             pidfd_send_signal io_uring_setup io_uring_enter io_uring_register open_tree
@@ -75,7 +75,8 @@ _X86_64 = _numbered(
             memfd_secret process_mrelease futex_waitv set_mempolicy_home_node cachestat
             fchmodat2 map_shadow_stack futex_wake futex_wait futex_requeue statmount
             listmount lsm_get_self_attr lsm_set_self_attr lsm_list_modules mseal
-            setxattrat getxattrat listxattrat removexattrat open_tree_attr
+            setxattrat getxattrat listxattrat removexattrat open_tree_attr file_getattr
+            file_setattr
         """,
     }
 )
@@ -141,7 +142,7 @@ _GENERIC = _numbered(
             futex_waitv set_mempolicy_home_node cachestat fchmodat2 map_shadow_stack
             futex_wake futex_wait futex_requeue statmount listmount lsm_get_self_attr
             lsm_set_self_attr lsm_list_modules mseal setxattrat getxattrat listxattrat
-            removexattrat open_tree_attr
+            removexattrat open_tree_attr file_getattr file_setattr
         """,
     }
 )
