@@ -145,14 +145,13 @@ def test_what_was_given_up_is_lost_until_it_was_sent_again():
     flight = flight_of((1 * MS, 301 * MS, 1), (501 * MS, 700 * MS, 0))
     where = "at neighbour resolution (NEIGH_FAILED in f)"
     dropped = [DroppedSegment(301 * MS + 5, where, True)]
-    # its record comes once it is sent
-    held = held_with(flight, states(), MS, 700 * MS, (501 * MS + 10, 900 * MS), dropped)
+    held = held_with(flight, states(), MS, 700 * MS, (501 * MS - 10, 900 * MS), dropped)
     assert told(held.parts) == [
         (RESOLVING, WHOSE, 499 * MS),
         (LOST, f"{where}, sent again by a retransmission timeout", 200 * MS),
     ]
     # where no kernel said so, or it was not sent again, no more is said
-    silent = held_with(flight, states(), MS, 700 * MS, (501 * MS + 10,))
+    silent = held_with(flight, states(), MS, 700 * MS, (501 * MS - 10,))
     assert (LOST, "sent again by a retransmission timeout", 200 * MS) in told(
         silent.parts
     )
@@ -181,7 +180,7 @@ def test_the_conclusion_says_that_it_was_not_found():
     flight = flight_of((0, 300 * MS, 1))
     where = "at neighbour resolution (NEIGH_FAILED in f)"
     dropped = [DroppedSegment(300 * MS, where, True)]
-    held = held_with(flight, states(), 0, 900 * MS, (900 * MS,), dropped)
+    held = held_with(flight, states(), 0, 900 * MS, (900 * MS - 10,), dropped)
     assert sentence_of(held) == (
         "900 ms of 900 ms in the send queue of client (pid 81), lost at neighbour "
         "resolution (NEIGH_FAILED in f), sent again after 600 ms by a retransmission "

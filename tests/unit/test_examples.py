@@ -126,7 +126,7 @@ def test_an_offline_example_does_what_it_says(example, tmp_path, monkeypatch, re
 
 def check_output(example: Example, options: dict, shown: str) -> None:
     if options["command"] == "story":
-        assert "stories" in shown or "story told" in shown
+        assert "stories" in shown or "story shown" in shown
         return
     if options.get("json"):
         document = json.loads(shown[shown.index("{") :])

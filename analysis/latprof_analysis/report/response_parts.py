@@ -19,8 +19,6 @@ _INNER = {
 }
 # In a sentence: parts of so much, until they are most of the time, and not more.
 _SAID_SHARE, _MOST_SHARE, _MOST_SAID = 0.1, 0.8, 3
-
-
 OF_ALL, OF_SLOWEST = "share_of_response", "share_of_slowest"  # of whose time
 
 

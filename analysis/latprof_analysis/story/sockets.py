@@ -177,9 +177,9 @@ def unresolved_spans(
     begins_ns = [*(wait.begin_ns for wait in waits), end_ns]
     for wait, until_ns in zip(waits, begins_ns[1:], strict=True):
         found.append(Span(wait.begin_ns, wait.end_ns, RESOLVING, wait.what))
-        again = _between(resent, wait.end_ns, until_ns + _SENDING_NS)
+        again = _between(resent, wait.end_ns, until_ns)
         if wait.given_up and len(again):
-            died, _ = _dropped_between(dropped, wait.begin_ns, int(again["t_ns"][0]))
+            died, _ = _dropped_before(dropped, int(again["t_ns"][0]))
             what = f"{died}{_AGAIN}{_sender(again[0], names)}"
             found.append(Span(wait.end_ns, until_ns, LOST, what))
     return found
