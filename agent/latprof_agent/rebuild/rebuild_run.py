@@ -136,8 +136,8 @@ class _Sources:
         source, logs = self._sources[number], self._logs[number]
         if isinstance(source, MeshLog) and name == "begin":
             logs[:] = [_RecordedLog() for _ in range(source.hosts)]
-            begin_ns, *_ = arguments
-            source.begin(begin_ns, logs)
+            begin_ns, *start_ns = arguments  # of a recording of before none
+            source.begin(begin_ns, logs, *start_ns)
         elif name in ("begin", "end", "counts", "is_void"):
             getattr(source, name)(*arguments)
         else:

@@ -396,7 +396,7 @@ class MeshRuns(Workload):
         begin_ns = now_ns + self._lead_ns
         for log in self._logs:
             os.ftruncate(log, 0)
-        self._log.begin(now_ns, [log_in(log) for log in self._logs])
+        self._log.begin(now_ns, [log_in(log) for log in self._logs], begin_ns)
         self._mesh.stages.begin(Span(now_ns, test.cell))
         self._test_begins()
         clients, processors = Clients(self._spawn), _Processors()

@@ -166,6 +166,7 @@ class MeshLog:
         self.tails: list[LogTail] = []  # by the host that sends
         self.calls: list[list[Any]] = []  # what was said to it, for a recording
         self._begins: list[int] = []  # of each test
+        self._starts: list[int] = []  # when clients begin to send in it; 0 not known
         self._parts: list[_Part] = []
         # of each pair in each test: when its first message was sent; by kind the last
         # byte that the log has, and the one up to which all was the handshake
@@ -191,14 +192,17 @@ class MeshLog:
             "otherwise": ends.otherwise,
         }
 
-    def begin(self, begin_ns: int, logs: Sequence[Log]) -> None:
+    def begin(self, begin_ns: int, logs: Sequence[Log], start_ns: int = 0) -> None:
         """A test begins; each host's client logs there, from the beginning.
+
+        What is sent before `start_ns` opens its sessions.
 
         Until it `counts` its round trips are held: if a client comes too late it is
         begun again, and what the others have sent by then is of no test.
         """
-        self.calls.append(["begin", begin_ns])
+        self.calls.append(["begin", begin_ns, start_ns])
         self._begins.append(begin_ns)
+        self._starts.append(start_ns)
         self._void.append(False)
         self.tails = [LogTail(log) for log in logs]
         never = np.full(self.hosts**2, FOREVER)
@@ -403,12 +407,16 @@ class MeshLog:
         ours, stream = rows.stream >= 0, np.maximum(rows.stream, 0)
         if not len(self._first_ns):
             return ours & False
+        start_ns = np.array(self._starts, "i8")[stream // self.hosts**2]
+        # they may be over long before there is anything in the log
+        early = ours & (rows.first_ns < start_ns)
         first_ns = self._first_ns[stream]
         if self._protocol == "udp" and kind == REPLY:
             # the log does not number the datagrams that come
-            return ours & (first_ns < FOREVER) & (rows.first_ns < first_ns)
-        known = ours & (first_ns < FOREVER)
-        return known & (rows.sequence <= self._agreed[kind][stream])
+            opening = rows.first_ns < first_ns
+        else:
+            opening = rows.sequence <= self._agreed[kind][stream]
+        return np.asarray(early | ours & (first_ns < FOREVER) & opening)
 
     def spans_of(self, rows: Messages) -> tuple[NDArray[np.intp], Spans]:
         """Say which bytes make up the message that each row of TCP lies in."""
