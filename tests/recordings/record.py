@@ -1,9 +1,9 @@
 """Record all scenarios again, as root: `python tests/recordings/record.py [NAME ...]`.
 
 Those of talk.py are on loopback, of paths.py between namespaces, of causes.py and
-chains.py slow for a cause that is known. Each becomes NAME.arrows.zst, and NAME.json
-with what is known of it beside latprof. To be done where a probe changes what it
-records, or a field is new.
+chains.py slow for a cause that is known, and so of servers.py (which needs gcc, Go,
+Node and a JDK). Each becomes NAME.arrows.zst, and NAME.json with what is known of it
+beside latprof. To be done where a probe changes what it records, or a field is new.
 With --kernel 6.1 the programs run under another kernel (tests/vm), for a folder of its
 name: other hooks are used there. How long a response took is not kept, as a guest is
 slow.
@@ -24,6 +24,7 @@ from pathlib import Path
 from causes import CAUSES, LIMIT, LIMITS
 from chains import CHAINS
 from paths import NEED_NETEM, PATHS
+from servers import SERVERS
 from talk import TALKS
 
 HERE = Path(__file__).parent
@@ -41,6 +42,7 @@ PROGRAMS = {
         "paths.py": PATHS,
         "causes.py": CAUSES,
         "chains.py": CHAINS,
+        "servers.py": SERVERS,
     }.items()
     for name in names
 }
@@ -81,7 +83,7 @@ def record(name: str, into: Path) -> None:
         out = Path(folder) / "run"
         words = [*OWN.get(name, ()), "--quiet", "--json", f"--out={out}"]
         program = PROGRAMS.get(name)
-        if name in CAUSES | CHAINS:
+        if name in CAUSES | CHAINS | SERVERS:
             words.append(f"--story={LIMITS.get(name, LIMIT)}")
         if program:
             # by names that say nothing of where this stands
@@ -150,7 +152,8 @@ if __name__ == "__main__":
     parser.add_argument("--into", type=Path, default=HERE, metavar="FOLDER")
     options = parser.parse_args()
     if options.kernel:
-        names = [name for name in PROGRAMS if name not in NOT_IN_GUESTS]
+        here = {*NOT_IN_GUESTS, *SERVERS}
+        names = [name for name in PROGRAMS if name not in here]
         record_in_guest(options.kernel, options.names or names)
     else:
         options.into.mkdir(exist_ok=True)
