@@ -300,7 +300,8 @@ def test_a_responder_that_is_not_there_is_named_in_a_line(make_lab, tmp_path, se
         done = measure(lab, secret, tmp_path / "run", *QUICK)
     missing = f"cannot connect to {lab.address_of('h3')} port {PORT}"
     assert_one_line(done, missing, "Connection refused")
-    assert json.loads((done.folder / "run.json").read_text())["state"] == "failed"
+    # sessions were opened with the others, and nothing was measured
+    assert not done.folder.exists()
 
 
 def test_a_responder_with_another_secret_is_named_in_a_line(make_lab, tmp_path, secret):
