@@ -525,7 +525,8 @@ static __noinline void work_count(const struct stream *s)
 	__u64 run_ns = (__u64)s->work.run * WORK_NS;
 	__u64 wait_ns = (__u64)s->work.waited * WORK_NS;
 
-	if (!counts)
+	/* of longer ones the counts have gone round */
+	if (!counts || whole_ns >= (__u64)WORK_NS << 32)
 		return;
 	if (wait_ns > whole_ns)
 		wait_ns = whole_ns;

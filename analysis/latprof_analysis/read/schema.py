@@ -264,7 +264,11 @@ EXCHANGES = Schema(
             "answered than the one that had read",
         ),
         _count("server_cpu_wait_ns", "part of server_work: runnable without a CPU"),
-        _count("server_sleep_ns", "part of server_work: its thread slept"),
+        _count(
+            "server_sleep_ns",
+            "part of server_work: its thread slept; with interrupts that took its CPU, "
+            "where it slept, too, and the kernel counts these apart",
+        ),
         _count("reply_pauses_ns", "part of reply_way: the server had not sent on"),
         _count(
             "client_queue_ns",

@@ -9,6 +9,7 @@ from latprof_analysis.read.schema import EXCHANGES
 from latprof_analysis.records.exchanges import Found
 from latprof_analysis.records.joiner import Joiner
 from latprof_analysis.records.message_rows import (
+    WORK_NS,
     Ints,
     Rows,
     Text,
@@ -27,9 +28,9 @@ from latprof_analysis.stages import (
 )
 
 COLUMNS = EXCHANGES.names
-# Counts of what a thread did have 32 bits, in units of 16 ns.
-_LONGEST_WORK_NS = 16 << 32
-_LEAST_SLEEP_NS = 32
+# Counts of what a thread did have 32 bits, of which the last is not known.
+_LONGEST_WORK_NS = WORK_NS << 32
+_LEAST_SLEEP_NS = 2 * WORK_NS
 KINDS = [EXCHANGE, "warmup", "train", "loaded", HANDSHAKE, UNANSWERED]
 
 

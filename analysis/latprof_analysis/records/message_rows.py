@@ -24,7 +24,7 @@ MESSAGE, REQUEST, REPLY, HEARTBEAT, WARMUP = range(5)
 TRAIN, TRAIN_REPLY, LOADED, LOADED_REPLY = range(5, 9)
 
 # As in records.h.
-_WORK_NS = 16
+WORK_NS = 16
 _NEVER_SLEPT = 0xFFFFFFFF
 _ALL = np.iinfo(np.int64).max
 
@@ -213,10 +213,10 @@ def _answers(sent: _Half, answer: int) -> dict[str, Ints]:
         return {"answer_run_ns": blank, "answer_waited_ns": blank}
     known = (sent.get("flags") & answer) != 0
     run, waited = sent.get("run"), sent.get("waited")
-    run = np.where(run == _NEVER_SLEPT, _ALL, run * _WORK_NS)
+    run = np.where(run == _NEVER_SLEPT, _ALL, run * WORK_NS)
     return {
         "answer_run_ns": np.where(known, run, BLANK),
-        "answer_waited_ns": np.where(known, waited * _WORK_NS, BLANK),
+        "answer_waited_ns": np.where(known, waited * WORK_NS, BLANK),
     }
 
 
