@@ -1,4 +1,10 @@
 # The names of the package, for `lazy_loader` and for type checkers alike.
+from .clocks import (
+    PairClock,
+    Sightings,
+    pair_clock,
+    resolution_of,
+)
 from .compare import compare_quantile, compare_ranks, compare_sides, read_sides
 from .fit.by_stage import fit_stages, link_rates
 from .fit.estimates import Estimate, Fit
@@ -42,10 +48,12 @@ __all__ = [
     "Histogram",
     "LogGP",
     "Packets",
+    "PairClock",
     "Quantile",
     "ReadError",
     "Runs",
     "Samples",
+    "Sightings",
     "Study",
     "analyze",
     "autocorrelation",
@@ -69,6 +77,7 @@ __all__ = [
     "loss_episodes",
     "loss_pattern",
     "loss_share",
+    "pair_clock",
     "pair_round_trips",
     "pdv",
     "percentiles",
@@ -80,6 +89,7 @@ __all__ = [
     "read_runs",
     "read_samples",
     "read_sides",
+    "resolution_of",
     "samples_needed",
     "scan_runs",
     "stage_dispersions",
