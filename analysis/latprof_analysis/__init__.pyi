@@ -1,8 +1,10 @@
 # The names of the package, for `lazy_loader` and for type checkers alike.
 from .clocks import (
+    HostClocks,
     PairClock,
     Sightings,
     pair_clock,
+    relate_hosts,
     resolution_of,
 )
 from .compare import compare_quantile, compare_ranks, compare_sides, read_sides
@@ -46,6 +48,7 @@ __all__ = [
     "Estimate",
     "Fit",
     "Histogram",
+    "HostClocks",
     "LogGP",
     "Packets",
     "PairClock",
@@ -89,6 +92,7 @@ __all__ = [
     "read_runs",
     "read_samples",
     "read_sides",
+    "relate_hosts",
     "resolution_of",
     "samples_needed",
     "scan_runs",

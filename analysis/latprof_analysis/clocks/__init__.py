@@ -1,6 +1,6 @@
 """Clocks of hosts, from packets that both ends saw: offsets, and how far they hold.
 
-`pair_clock` relates two hosts that talk. Pure
+`pair_clock` relates two hosts that talk, `relate_hosts` all of them to one. Pure
 functions of stamps: what is not known of them (paths, clocks that are set) widens an
 interval or breaks it, and nothing is guessed.
 """
