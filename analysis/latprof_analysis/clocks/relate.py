@@ -29,6 +29,7 @@ from latprof_analysis.stats import Floats, Ints
 Pairs = Mapping[tuple[int, int], PairClock]
 _KNOT_NS = 250_000_000
 _FEWEST_KNOTS = 64
+_BESIDE_NS = 4
 _MOST_VALUES = 1 << 22  # of one for each two hosts and knot: 32 MB
 _MOST_LOOPS = 1000
 # Where one side of a pair's interval is infinite, or all of it: its weight is that of
@@ -130,6 +131,9 @@ def _grid(count: int, pairs: Pairs, tree: SpanningTree) -> Ints:
         broken = np.flatnonzero(clock.state == State.BROKEN)
         beside = np.r_[broken - 1, broken, broken + 1]
         kept.append(at[np.clip(beside, 0, at.size - 1)])
+        # what is broken is taken 2 ns wider: not all up to the next knot
+        after = np.minimum(broken + 1, at.size - 1)
+        kept.append(np.r_[at[broken] - _BESIDE_NS, at[after] + _BESIDE_NS])
     at = np.unique(np.concatenate(knots))
     most = max(_FEWEST_KNOTS, _MOST_VALUES // count**2)
     width = max(_KNOT_NS, int(at[-1] - at[0]) // most + 1)
