@@ -129,6 +129,7 @@ class Recorder:
     sinks: list[Sink]
     pieces: bool = False
     recording: RecordingWriter | None = None
+    slack_ns: int = 0  # by which stamps of several hosts may be wrong
     joiner: Joiner = field(init=False)
     records: int = 0
     _sources: list[Source] = field(default_factory=list)
@@ -142,7 +143,9 @@ class Recorder:
     def __post_init__(self) -> None:
         """Make the joiner for the layout that was captured."""
         self.joiner = Joiner(
-            self.capture.layout, ephemeral=self.capture.ephemeral_ports
+            self.capture.layout,
+            ephemeral=self.capture.ephemeral_ports,
+            slack_ns=self.slack_ns,
         )
         self._periods = self.capture.cost.periods()
         self._whole = WholeMessages(self._spans)

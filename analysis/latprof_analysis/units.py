@@ -50,6 +50,12 @@ def time_ns(text: str) -> int:
     return _value(text, units, "a time like 250us, 5ms or 2s")
 
 
+def signed_time_ns(text: str) -> int:
+    """1ms, -250us: nanoseconds."""
+    bare = text.strip()
+    return -time_ns(bare[1:]) if bare.startswith("-") else time_ns(bare)
+
+
 def duration_seconds(text: str) -> float:
     """10s, 500ms, 2min, or seconds without a unit."""
     units = _TIMES | {"": _NS_PER_SECOND}

@@ -14,6 +14,7 @@ from examples import AS_ROOT, Example, examples, run_example
 from latprof_analysis.read.stories import STORIES_FILE
 from latprof_analysis.records.recording import NAME
 from made_runs import write_run
+from split_recording import own_time, split
 
 DATA = Path(__file__).parents[1] / "data"
 RECORDING = DATA.parent / "recordings" / "ping-pong.arrows.zst"
@@ -39,6 +40,7 @@ STORIES = {
         }
     ],
 }
+HOSTS = own_time, lambda times: times + 1_000_000, lambda times: times - 1_000_000
 BEGINS = {"html": b"<!doctype html>", "pdf": b"%PDF", "png": b"\x89PNG", "md": b"# "}
 
 
@@ -67,6 +69,14 @@ def make_input(name: str, options: dict) -> None:
             shutil.copy(DATA / "seeds" / "proxystore_theta.csv", path)
 
 
+def make_hosts(names: list[str]) -> None:
+    """Make what each host recorded of one run."""
+    path = RECORDING if len(names) == 2 else RECORDING.with_name("mesh.arrows.zst")
+    hosts = split(path, Path("made"), *HOSTS[: len(names)])
+    for made, name in zip(hosts, names, strict=True):
+        made.rename(name)
+
+
 def write_table(path: Path, latency: str, size: str | None) -> None:
     names = [latency, *([size] if size else [])]
     rows = [[10 + i % 7 + i % 4, 1000 * (1 + i % 4)][: len(names)] for i in range(400)]
@@ -86,7 +96,7 @@ def cluster(request):
 
 def test_there_are_examples_of_every_offline_command():
     assert {example.words[0] for example in OFFLINE} == {
-        *("analyze", "compare", "report", "story", "completion", "rebuild")
+        *("analyze", "compare", "report", "story", "completion", "rebuild", "join")
     }
     assert len(OFFLINE) >= 17
 
@@ -104,6 +114,8 @@ def test_an_offline_example_does_what_it_says(example, tmp_path, monkeypatch, re
         line = line.replace(str(options["dask"]), request.getfixturevalue("cluster"))
     for name in inputs_of(options):
         make_input(name, options)
+    if options["command"] == "join":
+        make_hosts(list(map(str, options["folders"])))
     written = Path(example.written_to.replace("~", str(tmp_path)))
     written.parent.mkdir(parents=True, exist_ok=True)
 
@@ -138,6 +150,8 @@ def check_output(example: Example, options: dict, shown: str) -> None:
         assert "messages" in shown or "latency" in shown
         if options["all"]:
             assert "by other estimators" in shown
+    elif options["command"] == "join":
+        assert re.search(r" <-> .*: offset .* \+- .*, good", shown)
     elif options["command"] == "rebuild":
         assert re.search(r"\b[1-9]\d* records, none lost", shown)
         assert "-rebuilt" in shown

@@ -67,7 +67,7 @@ def test_the_analysis_imports_nothing_of_the_agent(graph):
 @pytest.mark.parametrize("folder", ["lab", "workload"])
 def test_what_makes_traffic_is_imported_by_runs_and_commands_only(graph, folder):
     users = {one for one in graph if f"latprof_agent.{folder}" in graph[one]}
-    runs = {"session", "rebuild", "cli", "workload"}
+    runs = {"session", "rebuild", "join", "cli", "workload"}
     assert users <= {f"latprof_agent.{one}" for one in runs}
 
 

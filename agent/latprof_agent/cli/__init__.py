@@ -33,6 +33,10 @@ SUBCOMMANDS = {
         "answer what `latprof run --to` sends from another host",
         "latprof_agent.cli.echo",
     ),
+    "join": Subcommand(
+        "put what several hosts recorded together, on one clock",
+        "latprof_agent.cli.join",
+    ),
     "rebuild": Subcommand(
         "make a run's tables and figures again from its recording",
         "latprof_agent.cli.rebuild",

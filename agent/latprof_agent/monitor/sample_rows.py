@@ -35,10 +35,14 @@ class SampleRows:
     """Takes batches of the rings; bounded."""
 
     def __init__(
-        self, layout: RecordLayout, server_role: int, ephemeral: range
+        self,
+        layout: RecordLayout,
+        server_role: int,
+        ephemeral: range,
+        slack_ns: int = 0,
     ) -> None:
-        """`ephemeral` are clients' ports."""
-        self.joiner = Joiner(layout, FLOWS_KEPT, ephemeral)
+        """`ephemeral` are clients' ports; `slack_ns` as of `Joiner`."""
+        self.joiner = Joiner(layout, FLOWS_KEPT, ephemeral, slack_ns)
         self._sampled = layout.flags["RECORD_SAMPLED"]
         self._turns = Turns(layout.rings["turns"], server_role)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from latprof_analysis.read.result import ReadError
 from latprof_analysis.records.recording import LATER_FIELDS, Recording
@@ -68,8 +68,16 @@ def check_fields(recording: Recording) -> None:
         )
 
 
+class Named(Protocol):
+    """Whatever is of a recording."""
+
+    @property
+    def path(self) -> Path:
+        """Of the recording."""
+
+
 @contextmanager
-def damage_in_one_line(recording: Recording) -> Iterator[None]:
+def damage_in_one_line(recording: Named) -> Iterator[None]:
     """Make one line of whatever a recording of somebody else leads to."""
     try:
         yield

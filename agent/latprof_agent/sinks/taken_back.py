@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from latprof_analysis.records.exchange_rows import COLUMNS
 from latprof_analysis.stages import EXCHANGE
 
 from latprof_agent.sinks.sink import TakenBack
@@ -42,19 +41,23 @@ def remove(table: int, conversations: Iterable[TakenBack]) -> Iterator[Removed]:
     # of its own: the table's is for appending
     with Path(f"/proc/self/fd/{table}").open("r+b") as file:
         with mmap.mmap(file.fileno(), 0) as content:
-            content.readline()
+            columns = _cells(content.readline())
             end = content.tell()
             while line := _row(content):
-                row = dict(
-                    zip(COLUMNS, next(csv.reader([line.decode()])), strict=False)
-                )
-                if cause := _cause(row, wanted):
+                cells = _cells(line)
+                row = dict(zip(columns, cells, strict=False))
+                whole = len(cells) >= len(columns)
+                if cause := _cause(row, wanted) if whole else "":
                     yield _removed(row, cause)
                     continue
                 if end + len(line) < content.tell():
                     content[end : end + len(line)] = line
                 end += len(line)
         os.ftruncate(file.fileno(), end)
+
+
+def _cells(line: bytes) -> list[str]:
+    return next(csv.reader([line.decode()]))
 
 
 def _row(content: mmap.mmap) -> bytes:
@@ -69,7 +72,7 @@ def _cause(
     row: dict[str, str], wanted: Mapping[tuple[str, ...], list[TakenBack]]
 ) -> str:
     """Why a row is none of an exchange; "": it is one."""
-    if len(row) < len(COLUMNS) or row["kind"] != EXCHANGE:
+    if row["kind"] != EXCHANGE:
         return ""
     begun = next((int(row[name]) for name in _FIRST if row[name]), 0)
     for one in wanted.get(tuple(row[name] for name in _ENDS), ()):

@@ -246,7 +246,31 @@ _LOAD: Shape = {
         }
     },
 }
+_CLOCKS: Shape = {
+    "reference": TEXT,
+    "pairs": [
+        {
+            "hosts": [TEXT],
+            **dict.fromkeys(("state", "reason"), TEXT),
+            **dict.fromkeys(("wall_offset_ns", "drift_ppb"), DIFFERENCE),
+            **dict.fromkeys(("error_ns", "largest_error_ns"), Maybe(NUMBER)),
+            "base_round_trip_ns": Maybe(NUMBER),
+            **{name: [COUNT] for name in ("packets", "flows", "messages")},
+            "unknown": [{ANY: COUNT}],
+            "ways": [{"transit": _TIMES, "queueing": _TIMES}],
+            "over_time": {
+                "t_s": [NUMBER],
+                "offset_ns": [DIFFERENCE],
+                **{name: [Maybe(DIFFERENCE)] for name in ("low_ns", "high_ns")},
+                "state": [TEXT],
+            },
+        }
+    ],
+    "loops": [{"hosts": [TEXT], "rms_ns": NUMBER, "max_ns": NUMBER}],
+}
 _SUMMARY: dict[str, Shape] = {
+    "clocks": _CLOCKS,
+    "hosts": [{"name": TEXT, "kernel": TEXT}],
     "load": _LOAD,
     "records": COUNT,
     "lost_records": {ANY: COUNT},

@@ -151,8 +151,25 @@ MESSAGES = Schema(
         _text("reader_comm", f"name of the process that read it{_GUARDED}"),
         _count("reader_thread", "thread of it that read"),
         _text("reader_thread_comm", f"name of that thread{_GUARDED}"),
+        # of joined folders
+        _text("sender_host", f"host that sent it, of a joined folder{_GUARDED}"),
+        _text("reader_host", f"host that got it, of a joined folder{_GUARDED}"),
         *(_count(f"{stamp}_ns", f"stamp {stamp}") for stamp in STAMPS),
         *(_count(f"{stage}_ns", f"stage {stage}") for stage in STAGES),
+        # of joined folders
+        _count("transit_low_ns", "transit between two hosts is at least this"),
+        _count("transit_high_ns", "... and at most; blank where nothing bounds it"),
+        _count(
+            "transit_queueing_ns",
+            "part of transit above the least of its way between the two hosts, which "
+            "rests on no assumption of how both ways compare",
+        ),
+        _text(
+            "clocks",
+            "what is known of two hosts' clocks then: good, approximate, one "
+            "direction only, broken, unknown; below the error: transit is too short "
+            "for them; contradicted: it arrived before it left, whatever they are off",
+        ),
         _count("wakeup_ns", "part of receive_queue: runnable without a CPU"),
         _count("end_to_end_ns", "read less created, or less send"),
         _count(PROBE_STATISTICS, "1 if sent while latprof's own cost was measured"),
@@ -161,6 +178,22 @@ MESSAGES = Schema(
     ends_whole=True,
     guarded=True,
 )
+
+
+# Columns that only joined folders have: there messages are of several hosts.
+OF_HOSTS = frozenset(
+    {
+        *("sender_host", "reader_host", "client_host", "server_host", "clocks"),
+        *("transit_low_ns", "transit_high_ns", "transit_queueing_ns"),
+        *("request_way_low_ns", "request_way_high_ns"),
+        *("reply_way_low_ns", "reply_way_high_ns"),
+    }
+)
+
+
+def of_one_host(schema: Schema) -> tuple[str, ...]:
+    """Name the columns that a folder of one host has."""
+    return tuple(name for name in schema.names if name not in OF_HOSTS)
 
 
 def alone(rows: pd.DataFrame) -> pd.DataFrame:
@@ -237,6 +270,9 @@ EXCHANGES = Schema(
         _text("client_comm", f"name of the process that asks{_GUARDED}"),
         _count("server_pid", "process that answers"),
         _text("server_comm", f"name of the process that answers{_GUARDED}"),
+        # of joined folders
+        _text("client_host", f"host that asks, of a joined folder{_GUARDED}"),
+        _text("server_host", f"host that answers, of a joined folder{_GUARDED}"),
         _count("requests", "send calls of the request turn"),
         _count("request_bytes", "of the request turn"),
         _count("replies", "send calls of the reply turn"),
@@ -255,6 +291,13 @@ EXCHANGES = Schema(
         _count("request_way_ns", "from request_sent to request_ready"),
         _count("server_ns", "from request_ready to reply_sent"),
         _count("reply_way_ns", "from reply_sent to reply_read"),
+        # of joined folders
+        _text("clocks", "of what is known of two hosts' clocks then, as of messages"),
+        *(
+            _count(f"{way}_{bound}_ns", f"{way} between two hosts is at {word} this")
+            for way in ("request_way", "reply_way")
+            for bound, word in (("low", "least"), ("high", "most"))
+        ),
         _count("server_queue_ns", "part of server: readable, and not yet read"),
         _count("server_wakeup_ns", "part of server_queue: runnable without a CPU"),
         _count("server_work_ns", "part of server: from request_read to reply_sent"),

@@ -21,11 +21,12 @@ TIME_BITS = 42  # 73 minutes
 
 
 def match_datagrams(
-    sent: Array, ranges: Array, sent_flow: Array, range_flow: Array
+    sent: Array, ranges: Array, sent_flow: Array, range_flow: Array, slack_ns: int = 0
 ) -> tuple[Array, Array]:
     """Return indices of sent halves, and of the ranges that are their partners.
 
-    Each occurs once at most. Halves of TCP are left out, and what never left its host.
+    Stamps of two hosts may be wrong by `slack_ns`. Each occurs once at most. Halves of
+    TCP are left out, and what never left its host.
     """
     datagrams = np.flatnonzero((sent["key"] != 0) & (sent["xmit_ns"] != 0))
     received = np.flatnonzero(ranges["key"] != 0)
@@ -39,7 +40,7 @@ def match_datagrams(
     received = received[np.argsort(ranges["arrive_ns"][received], kind="stable")]
     wanted = _keys(ranges["key"][received], range_flow[received])
     low = _places(keys, wanted).clip(max=len(keys) - 1)
-    arrive = ranges["arrive_ns"][received].astype("i8")
+    arrive = ranges["arrive_ns"][received].astype("i8") + slack_ns
     xmit = sent["xmit_ns"][datagrams].astype("i8")
     choice = np.where(keys[low] == wanted, low, -1)
     again = np.r_[keys[1:] == keys[:-1], False][low]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_analysis.read.schema import EXCHANGES
+from latprof_analysis.read.schema import EXCHANGES, of_one_host
 from latprof_analysis.records.exchanges import Found
 from latprof_analysis.records.joiner import Joiner
 from latprof_analysis.records.message_rows import (
@@ -27,7 +27,7 @@ from latprof_analysis.stages import (
     UNANSWERED,
 )
 
-COLUMNS = EXCHANGES.names
+COLUMNS = of_one_host(EXCHANGES)
 # Counts of what a thread did have 32 bits, of which the last is not known.
 _LONGEST_WORK_NS = WORK_NS << 32
 _LEAST_SLEEP_NS = 2 * WORK_NS

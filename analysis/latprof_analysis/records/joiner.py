@@ -83,7 +83,10 @@ class Joiner:
         layout: RecordLayout,
         flow_limit: int = FLOW_LIMIT,
         ephemeral: range = EPHEMERAL,
+        slack_ns: int = 0,
     ) -> None:
+        """`slack_ns` is what stamps of two hosts may be wrong by, where there are."""
+        self._slack_ns = slack_ns
         self._flow_limit = flow_limit
         self.flows = Flows(layout.rings["flows"])
         self.conversations = Conversations(self.flows, ephemeral)
@@ -221,7 +224,11 @@ class Joiner:
             halves.sent_flow[:] = self.flows.index(halves.sent["flow"])
             halves.range_flow[:] = self.flows.index(halves.ranges["flow"])
         sent, received = match_datagrams(
-            halves.sent, halves.ranges, halves.sent_flow, halves.range_flow
+            halves.sent,
+            halves.ranges,
+            halves.sent_flow,
+            halves.range_flow,
+            self._slack_ns,
         )
         halves.partner[sent] = received
         halves.used[received] = True

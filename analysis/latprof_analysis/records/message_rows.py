@@ -10,15 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latprof_analysis.csv_cells import text_of
-from latprof_analysis.read.schema import MESSAGES
+from latprof_analysis.read.schema import MESSAGES, of_one_host
 from latprof_analysis.records.arrays import as_bytes
 from latprof_analysis.records.flows import IPPROTO_TCP, Flows
+from latprof_analysis.records.host_records import HOST
 from latprof_analysis.records.joiner import Joiner, Pairs
 from latprof_analysis.records.process_names import as_cells
 from latprof_analysis.stages import APART, BLANK, PROBE_STATISTICS, STAMPS, stages_of
 
 TEXTS = MESSAGES.texts
-COLUMNS = MESSAGES.names
+COLUMNS = of_one_host(MESSAGES)
 KINDS = ["message", "request", "reply", "heartbeat", *APART]
 MESSAGE, REQUEST, REPLY, HEARTBEAT, WARMUP = range(5)
 TRAIN, TRAIN_REPLY, LOADED, LOADED_REPLY = range(5, 9)
@@ -193,6 +194,9 @@ class _Half:
         values = self._records[name].astype("i8")
         return values if self._whole else np.where(self.there, values, missing)
 
+    def has(self, name: str) -> bool:
+        return name in (self._records.dtype.names or ())
+
     def raw(self, name: str) -> NDArray[Any]:
         return np.asarray(self._records[name])
 
@@ -218,6 +222,12 @@ def _answers(sent: _Half, answer: int) -> dict[str, Ints]:
         "answer_run_ns": np.where(known, run, BLANK),
         "answer_waited_ns": np.where(known, waited * WORK_NS, BLANK),
     }
+
+
+def _hosts(sent: _Half, received: _Half) -> dict[str, Ints]:
+    """Number the hosts of both ends, where records are of several; else nothing."""
+    halves = {"sender_at": sent, "reader_at": received}
+    return {n: of.get(HOST, BLANK) for n, of in halves.items() if of.has(HOST)}
 
 
 def _heads(sent: _Half, received: _Half, stream: NDArray[np.bool_]) -> dict[str, Ints]:
@@ -298,6 +308,7 @@ def messages_of(
         "reader_thread": blank_zeros(np.where(dropped, 0, received.get("thread"))),
         "low_water_bytes": _low_water(received, joiner),
         "not_accepted": _has(received, joiner.flag("RECORD_NOT_ACCEPTED")),
+        **_hosts(sent, received),
         **_heads(sent, received, stream),
         **_answers(sent, joiner.flag("RECORD_ANSWER")),
         "entry_queued": _has(received, joiner.flag("RECORD_ENTRY_QUEUED")),

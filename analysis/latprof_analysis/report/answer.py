@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from latprof_analysis.report.clock_words import clock_sentences
 from latprof_analysis.report.link import link_sentences, rate_of, trains_of, width
 from latprof_analysis.report.mesh_text import meshes_of
 from latprof_analysis.report.overview import answers
@@ -23,7 +24,8 @@ _QUANTITIES = {"one_way": "one-way delays", "transit": "transit times"}
 
 def answer(document: dict[str, Any]) -> list[str]:
     """Say in a few sentences what the figures say: as on a terminal, but for micro."""
-    sentences = [*answers(document), *link_sentences(document)]
+    sentences = [*clock_sentences(document), *answers(document)]
+    sentences += link_sentences(document)
     sentences.append(incomplete_text(document))
     found = [f"{text}.".replace(" us", " µs") for text in sentences if text]
     if meshes_of(document):  # its own section has what is left

@@ -11,6 +11,7 @@ import pandas as pd
 from latprof_analysis.read.result import concatenated
 from latprof_analysis.report.answer import answer, fit_text, link_parts
 from latprof_analysis.report.bulk_picture import bulk_sections
+from latprof_analysis.report.clock_figures import clock_sections
 from latprof_analysis.report.exchange_figures import exchange_sections
 from latprof_analysis.report.first_screen import first_picture, key_figures
 from latprof_analysis.report.fit import fit_parts
@@ -112,6 +113,7 @@ def _run_sections(study: Study, kinds: _Kinds) -> list[Section]:
         *ops_sections(document),
         *bulk_sections(document),
         *load_sections(document),
+        *clock_sections(document, study.messages),
         Section("traffic", "All traffic", _traffic(document)),
         *(exchanges if not own else []),
         Section("mesh", "The mesh", mesh_figures(document)),

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from latprof_analysis.report.bulk_text import bulk_parts
+from latprof_analysis.report.clock_words import clock_tables
 from latprof_analysis.report.link import (
     direction_parts,
     estimator_parts,
@@ -58,7 +59,13 @@ def depth(document: Figures) -> list[Part]:
     # of a run it is one of the warnings
     if (lacks := incomplete_text(document)) and "runs" in document:
         parts.append(Text(lacks, tone="answer"))
-    return [*parts, *_of_runs(document), *_of_samples(document), *_ending(document)]
+    return [
+        *parts,
+        *clock_tables(document),
+        *_of_runs(document),
+        *_of_samples(document),
+        *_ending(document),
+    ]
 
 
 def _of_runs(document: Figures) -> Iterator[Part]:

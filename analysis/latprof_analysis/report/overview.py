@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from latprof_analysis.report.bulk_text import bulk_parts, bulk_sentences
+from latprof_analysis.report.clock_words import clock_sentences
 from latprof_analysis.report.link import link_parts_of
 from latprof_analysis.report.link_counters import egresses, root_qdisc, way_name
 from latprof_analysis.report.load_text import load_parts, load_sentences
@@ -99,6 +100,7 @@ def opening(
     for i, one in enumerate(setups, 1):
         yield Fold(f"set-up {i} of {len(setups)}", lay_out(one))
     yield from map(Text, _heading(document))
+    yield from map(Text, clock_sentences(document))
     yield from (Text(text, tone="answer") for text in answers(document))
     if not (setups or samples_of(document) or any(map(document.get, _HELD))):
         yield Text("no latencies in it")

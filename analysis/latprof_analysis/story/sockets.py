@@ -39,7 +39,7 @@ _SENDERS = {
     "probe": "a tail loss probe",
     "handshake": "a handshake's timer",
 }
-_AGAIN = "sent again by "
+AGAIN = "sent again by "
 _Times = Iterable[tuple[str, str, int]]
 # linux/tcp.h: TCP_INFINITE_SSTHRESH, and the default of SO_MAX_PACING_RATE.
 _NO_SSTHRESH = 0x7FFFFFFF
@@ -180,7 +180,7 @@ def unresolved_spans(
         again = _between(resent, wait.end_ns, until_ns)
         if wait.given_up and len(again):
             died, _ = _dropped_before(dropped, int(again["t_ns"][0]))
-            what = f"{died}{_AGAIN}{_sender(again[0], names)}"
+            what = f"{died}{AGAIN}{_sender(again[0], names)}"
             found.append(Span(wait.end_ns, until_ns, LOST, what))
     return found
 
@@ -260,7 +260,7 @@ def lost_parts(
     for row in resent:
         t_ns = int(row["t_ns"])
         died, dropped = _dropped_before(dropped, t_ns)
-        what = f"{died}{_AGAIN}{_sender(row, names)}"
+        what = f"{died}{AGAIN}{_sender(row, names)}"
         found.append((LOST, what, t_ns - since_ns))
         since_ns = t_ns
     return _parts([*found, (UNKNOWN_WAY, "", end_ns - since_ns)])
@@ -296,9 +296,9 @@ def lost_words(what: str, after: str = "") -> str:
     >>> lost_words("at a packet filter, sent again by a fast retransmit")
     'lost at a packet filter, sent again by a fast retransmit'
     """
-    where, _, sender = what.rpartition(_AGAIN)
+    where, _, sender = what.rpartition(AGAIN)
     at = f" {where}" if where else ", "
-    return f"{LOST}{at}{_AGAIN.removesuffix(' by ')}{after} by {sender}"
+    return f"{LOST}{at}{AGAIN.removesuffix(' by ')}{after} by {sender}"
 
 
 def behind_parts(
@@ -334,7 +334,7 @@ def behind_parts(
     died, _ = _dropped_before(dropped, t_ns)
     lost = f"{LOST} {died}" if died else ""
     again_ns = max(t_ns, begin_ns)
-    by = f"{_AGAIN}{_sender(last, names)}"
+    by = f"{AGAIN}{_sender(last, names)}"
     return _parts(
         [
             (BEHIND, f"{lost}until it was {by}", again_ns - begin_ns),

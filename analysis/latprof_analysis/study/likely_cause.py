@@ -122,7 +122,8 @@ def process_of(row: dict[str, Any], end: str, unknown: str = "unknown") -> str:
         return name
     number, thread = row.get(f"{end}_thread"), row.get(f"{end}_thread_comm")
     one_of = f", thread {number} {thread}" if thread and number != pid else ""
-    return f"{name} (pid {pid}{one_of})"
+    host = row.get(f"{end}_host")
+    return f"{name} (pid {pid}{one_of}{f', on {host}' if host else ''})"
 
 
 def slowest_stages(row: dict[str, Any]) -> str:

@@ -89,6 +89,8 @@ _OF_A_RUN = (
     "untraced_time",
     "capabilities",
     "cost",
+    "hosts",
+    "clocks",
 )
 
 

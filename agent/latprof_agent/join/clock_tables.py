@@ -1,0 +1,154 @@
+"""What is known of hosts' clocks, as clocks.csv and as run.json have it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from latprof_analysis.clocks import PairClock, State
+from latprof_analysis.records.recording import SOURCES
+from latprof_analysis.study.totals import percentiles
+from numpy.typing import NDArray
+
+from latprof_agent.join.estimate import Estimate
+from latprof_agent.join.hosts import JoinedHost
+from latprof_agent.join.joined_rows import Crossing
+
+COLUMNS = (
+    *("host", "reference", "at_ns", "offset_ns", "low_ns", "high_ns"),
+    *("drift_ppb", "state"),
+)
+# Points of a pair's line over time in the documents; clocks.csv has all.
+_MOST_POINTS = 200
+_NS_PER_SECOND = 1_000_000_000
+
+
+def clock_rows(hosts: Sequence[JoinedHost], found: Estimate) -> Iterator[list[Any]]:
+    """Give the rows of clocks.csv.
+
+    At times of the reference's clock: what a host's clock was ahead of it, and in
+    which interval that lies.
+    """
+    reference = hosts[found.clocks.reference].name
+    for host in hosts:
+        clock = found.clocks.hosts[host.number]
+        for at in range(len(clock.at_ns)):
+            yield [
+                host.name,
+                reference,
+                int(clock.at_ns[at]),
+                int(clock.offset_ns[at]),
+                _whole(clock.low_ns[at]),
+                _whole(clock.high_ns[at]),
+                round(float(clock.drift_ppb[at])),
+                State(int(clock.state[at])).word,
+            ]
+
+
+def clocks_document(
+    hosts: Sequence[JoinedHost], found: Estimate, crossing: Crossing
+) -> dict[str, Any]:
+    """Say what is known of each pair of hosts, and how well all of it adds up."""
+    return {
+        "reference": hosts[found.clocks.reference].name,
+        "pairs": [
+            _pair(hosts[one], hosts[other], pair, found, crossing)
+            for (one, other), pair in found.pairs.items()
+        ],
+        "loops": [
+            {
+                "hosts": [hosts[number].name for number in loop.hosts],
+                "rms_ns": round(float(loop.rms_ns)),
+                "max_ns": round(float(loop.max_ns)),
+            }
+            for loop in found.clocks.loops
+        ],
+        "sources": {host.name: host.header.get(SOURCES) for host in hosts},
+    }
+
+
+def _pair(
+    one: JoinedHost,
+    other: JoinedHost,
+    pair: PairClock,
+    found: Estimate,
+    crossing: Crossing,
+) -> dict[str, Any]:
+    ends = one.number, other.number
+    there, back = found.packets[ends]
+    half = (pair.minus_ns + pair.plus_ns) / 2
+    half = half[np.isfinite(half)]
+    wall = pair.offset_ns + _ahead(other, pair.at_ns + pair.offset_ns)
+    wall = wall - _ahead(one, pair.at_ns)
+    middle = len(pair.at_ns) // 2
+    return {
+        "hosts": [one.name, other.name],
+        "state": _state(pair),
+        "reason": "; ".join(pair.reasons.values()),
+        "wall_offset_ns": int(wall[middle]),
+        "error_ns": round(float(np.median(half))) if len(half) else None,
+        "largest_error_ns": round(float(half.max())) if len(half) else None,
+        "drift_ppb": round(float(np.median(pair.drift_ppb))),
+        "base_round_trip_ns": _whole(pair.base_round_trip_ns),
+        "packets": [there, back],
+        "flows": [found.flows[ends], found.flows[ends[::-1]]],
+        "messages": [crossing.crossed[ends], crossing.crossed[ends[::-1]]],
+        "unknown": [_unknown(crossing, *ends), _unknown(crossing, *ends[::-1])],
+        "ways": [_way(crossing, *ends), _way(crossing, *ends[::-1])],
+        "over_time": _over_time(pair, wall),
+    }
+
+
+def _state(pair: PairClock) -> str:
+    """Name the state of most of the time; broken where it ever was."""
+    states = pair.state.astype(np.intp)
+    if (states == State.BROKEN).any():
+        return State.BROKEN.word
+    return State(int(np.bincount(states).argmax())).word
+
+
+def _ahead(host: JoinedHost, at_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return what a host's wall clock was ahead of its CLOCK_MONOTONIC."""
+    clocks = host.known_clocks()
+    ahead = clocks["realtime_ns"] - clocks["monotonic_ns"]
+    first = ahead[0]
+    monotonic = clocks["monotonic_ns"]
+    since = np.interp(at_ns - monotonic[0], monotonic - monotonic[0], ahead - first)
+    return np.asarray(first + since.round().astype("i8"))
+
+
+def _unknown(crossing: Crossing, one: int, other: int) -> dict[str, int]:
+    """Count messages without a transit, by what is known of the clocks."""
+    return {
+        word: n
+        for (*ends, word), n in crossing.unknown.items()
+        if (one, other) == tuple(ends)
+    }
+
+
+def _way(crossing: Crossing, *ends: int) -> dict[str, Any]:
+    """Return percentiles of transit, and of queueing, from one host to the other."""
+    one, other = ends
+    return {
+        "transit": percentiles(crossing.transit[one, other]),
+        "queueing": percentiles(crossing.queueing[one, other]),
+    }
+
+
+def _over_time(pair: PairClock, wall: NDArray[np.int64]) -> dict[str, list[Any]]:
+    """Return the line of wall clocks' difference, of few points."""
+    every = len(pair.at_ns) // _MOST_POINTS + 1
+    at = np.arange(0, len(pair.at_ns), every)
+    return {
+        "t_s": ((pair.at_ns[at] - pair.at_ns[0]) / _NS_PER_SECOND).round(6).tolist(),
+        "offset_ns": wall[at].tolist(),
+        "low_ns": [_whole(x) for x in (wall - pair.minus_ns)[at]],
+        "high_ns": [_whole(x) for x in (wall + pair.plus_ns)[at]],
+        "state": [State(int(x)).word for x in pair.state[at]],
+    }
+
+
+def _whole(value: float) -> int | None:
+    """Return a whole number; None where nothing bounds it."""
+    return round(float(value)) if np.isfinite(value) else None

@@ -1,0 +1,240 @@
+"""Packets that two hosts saw, each by its own clock: what clocks are estimated from.
+
+Nothing is known of the clocks yet, so that halves meet by what they are of alone: a
+stream's bytes by flow and offset, datagrams by flow and fingerprint, and of those that
+are alike in their order where both hosts saw as many. No packet may have left later
+than its stamp says, nor have come earlier, so that bytes that were sent again are left
+out: the stamp of their first packet may be missing.
+
+In memory is what `MOST` allows: beyond that a hash of what they are of chooses the
+same halves at all hosts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from latprof_analysis.clocks import Sightings
+from latprof_analysis.records.arrays import Batch, Records
+from latprof_analysis.records.flows import SIDE_RECEIVER, SIDE_SENDER, Flows
+from latprof_analysis.records.host_records import FlowNumbers
+from latprof_analysis.records.stream_key import stream_key
+
+Array = NDArray[np.int64]
+Keys = NDArray[np.uint64]
+
+# Halves of one host that are kept, of each kind.
+MOST = 2_000_000
+ACKS = "acknowledged"
+RINGS = ("flows", "sent_messages", "received_ranges", "retransmits", ACKS)
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+class _Kept:
+    """Halves of one kind at one host: flow's number, offset or fingerprint, stamp."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[Keys, Keys, Array]] = []
+        self._count = 0
+        self._bits = 0  # one of so many powers of two is kept
+
+    def add(self, flow: Keys, what: Keys, stamp: Array) -> None:
+        """Take in halves; one without its stamp is none."""
+        self._parts.append(self._chosen(flow, what, stamp, stamp > 0))
+        self._count += len(self._parts[-1][0])
+        while self._count > MOST:
+            self._bits += 1
+            whole = self.columns()
+            self._parts = [self._chosen(*whole, np.ones(len(whole[0]), bool))]
+            self._count = len(self._parts[0][0])
+
+    def _chosen(
+        self, flow: Keys, what: Keys, stamp: Array, known: NDArray[np.bool_]
+    ) -> tuple[Keys, Keys, Array]:
+        # of a flow the numbers at both ends may differ
+        drawn = (what * _ODD) >> np.uint64(64 - self._bits) if self._bits else 0
+        known &= drawn == np.uint64(0)
+        return flow[known], what[known], stamp[known]
+
+    def columns(self) -> tuple[Keys, Keys, Array]:
+        """Return all of them, as three columns."""
+        if not self._parts:
+            return np.empty(0, "u8"), np.empty(0, "u8"), np.empty(0, "i8")
+        flow, what, stamp = zip(*self._parts, strict=True)
+        return np.concatenate(flow), np.concatenate(what), np.concatenate(stamp)
+
+
+@dataclass
+class _OfHost:
+    numbers: FlowNumbers
+    sent: _Kept
+    received: _Kept
+    acknowledged: _Kept
+    again: list[tuple[Keys, Array, Array]]  # flow, and bytes of what was sent again
+
+
+class SeenPackets:
+    """Takes the records of hosts in any order, and gives what pairs of hosts saw."""
+
+    def __init__(self, flows: np.dtype[np.void], hosts: int) -> None:
+        """`flows` lays out announcements of flows."""
+        self.flows = Flows(flows)
+        self._hosts = [
+            _OfHost(FlowNumbers(host), _Kept(), _Kept(), _Kept(), [])
+            for host in range(hosts)
+        ]
+        # flows' numbers that each host announced as their sender's, or receiver's
+        self._ends: list[dict[int, set[int]]] = [
+            {SIDE_SENDER: set(), SIDE_RECEIVER: set()} for _ in range(hosts)
+        ]
+
+    def add(self, host: int, batch: Batch) -> None:
+        """Take in one host's records of RINGS, as `HostRecords` gives them."""
+        mine = self._hosts[host]
+        announced = batch["flows"]
+        sides = announced["side"]
+        announced = announced[(sides == SIDE_SENDER) | (sides == SIDE_RECEIVER)]
+        if len(announced):
+            self.flows.add(announced)
+            for side, numbers in self._ends[host].items():
+                numbers.update(announced["flow"][announced["side"] == side].tolist())
+        mine.sent.add(*_sent(batch["sent_messages"]))
+        mine.received.add(*_received(batch["received_ranges"]))
+        if ACKS in batch:
+            acks = batch[ACKS]
+            arrive_ns = acks["arrive_ns"].astype("i8")
+            mine.acknowledged.add(acks["flow"], acks["end"], arrive_ns)
+        again = batch["retransmits"]
+        if len(again):
+            start, end = again["start"].astype("i8"), again["end"].astype("i8")
+            mine.again.append((again["flow"].copy(), start, end))
+
+    def between(self) -> Iterator[tuple[int, int, Sightings, Sightings]]:
+        """Give pairs of hosts of which packets were seen at both, with these.
+
+        Those from the first to the second, and back.
+        """
+        seen = [_Placed(self.flows, of) for of in self._hosts]
+        for first in range(len(seen)):
+            for second in range(first + 1, len(seen)):
+                there = _crossing(seen[first], seen[second])
+                back = _crossing(seen[second], seen[first])
+                if len(there.sent_ns) or len(back.sent_ns):
+                    yield first, second, there, back
+
+    def flows_between(self, first: int, second: int) -> int:
+        """Count flows from one host to another of which both ends were seen."""
+        sent = np.fromiter(self._ends[first][SIDE_SENDER], "u8")
+        received = np.fromiter(self._ends[second][SIDE_RECEIVER], "u8")
+        places = np.intersect1d(self.flows.index(sent), self.flows.index(received))
+        return int((places >= 0).sum())
+
+
+def _sent(records: Records) -> tuple[Keys, Keys, Array]:
+    what = np.where(records["key"] != 0, records["key"], records["end"])
+    return records["flow"], what, records["xmit_ns"].astype("i8")
+
+
+def _received(records: Records) -> tuple[Keys, Keys, Array]:
+    what = np.where(records["key"] != 0, records["key"], records["end"])
+    return records["flow"], what, records["arrive_ns"].astype("i8")
+
+
+class _Placed:
+    """One host's halves by the places of flows, in the order of their keys."""
+
+    def __init__(self, flows: Flows, of: _OfHost) -> None:
+        flow, what, stamp = of.sent.columns()
+        place = flows.index(flow)
+        whole = ~_sent_again(flows, of.again, place, what)
+        self.sent = _hashed(place[whole], what[whole], stamp[whole])
+        flow, what, stamp = of.received.columns()
+        place = flows.index(flow)
+        self.received = _hashed(place, what, stamp)
+        self.ranges = _in_order(place, what, stamp)
+        flow, what, stamp = of.acknowledged.columns()
+        self.acknowledged = _in_order(flows.index(flow), what, stamp)
+
+
+def _hashed(place: Array, what: Keys, stamp: Array) -> tuple[Keys, Array]:
+    """Return what was announced, by a hash of what it is of, and then by time."""
+    keys = (place.astype("u8") + np.uint64(1)) * _ODD
+    keys ^= keys >> np.uint64(31)
+    keys = (keys ^ what) * np.uint64(0xBF58476D1CE4E5B9)
+    known = place >= 0
+    keys, stamp = keys[known], stamp[known]
+    order = np.lexsort((stamp, keys))
+    return keys[order], stamp[order]
+
+
+def _met(keys: Keys, others: Keys) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return which of ordered keys are the same; alike ones in their order.
+
+    None of a key that is not as often on both sides: one of them was lost, and which
+    is not known. Of as many, the n-th to arrive is no earlier than the n-th that was
+    sent would have been.
+    """
+    unique, first, count = np.unique(keys, return_index=True, return_counts=True)
+    found, at, of_count = np.unique(others, return_index=True, return_counts=True)
+    _, one, other = np.intersect1d(
+        unique, found, assume_unique=True, return_indices=True
+    )
+    same = count[one] == of_count[other]
+    one, other = one[same], other[same]
+    repeats = count[one]
+    within = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    return (
+        np.repeat(first[one], repeats) + within,
+        np.repeat(at[other], repeats) + within,
+    )
+
+
+def _in_order(place: Array, what: Keys, stamp: Array) -> tuple[Array, Array]:
+    """Return streams' bytes by flow and offset."""
+    known = (place >= 0) & (what < np.uint64(1 << 44))
+    keys, stamp = stream_key(place[known], what[known]), stamp[known]
+    order = np.argsort(keys, kind="stable")
+    return keys[order], stamp[order]
+
+
+def _sent_again(
+    flows: Flows, again: list[tuple[Keys, Array, Array]], place: Array, what: Keys
+) -> NDArray[np.bool_]:
+    """Return which halves end in bytes that were sent again."""
+    if not again:
+        return np.zeros(len(place), bool)
+    flow, start, end = map(np.concatenate, zip(*again, strict=True))
+    places = flows.index(flow)
+    known = places >= 0
+    starts = stream_key(places[known], start[known])
+    ends = stream_key(places[known], end[known])
+    order = np.argsort(ends)
+    ends = ends[order]
+    # of all that end at or behind a byte, the first that one begins before
+    least = np.minimum.accumulate(starts[order][::-1])[::-1]
+    wanted = stream_key(place, np.minimum(what, np.uint64((1 << 44) - 1)))
+    at = np.searchsorted(ends, wanted)
+    inside = (at < len(ends)) & (place >= 0)
+    at[~inside] = 0
+    return np.asarray(inside & (least[at] < wanted) if len(ends) else inside)
+
+
+def _crossing(sender: _Placed, receiver: _Placed) -> Sightings:
+    """Packets from one host that the other one got."""
+    keys, stamps = sender.sent
+    others, arrivals = receiver.received
+    at, of = _met(keys, others)
+    sent, arrived = [stamps[at]], [arrivals[of]]
+    # who acknowledges bytes had got them before: as if that had been the sending
+    ranges, got = sender.ranges
+    acknowledged, came = receiver.acknowledged
+    if len(ranges) and len(acknowledged):
+        last = np.searchsorted(ranges, acknowledged, side="right") - 1
+        same = (last >= 0) & (ranges[last] >> 44 == acknowledged >> 44)
+        sent.append(got[last[same]])
+        arrived.append(came[same])
+    return Sightings(np.concatenate(sent), np.concatenate(arrived))
