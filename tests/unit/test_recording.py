@@ -173,6 +173,41 @@ def test_what_interrupts_writing_reaches_whoever_gave_the_step(error, capfd):
     assert capfd.readouterr().err == ""
 
 
+def test_steps_of_before_come_with_their_notes_and_the_rings_that_are_named(tmp_path):
+    def fill(writer):
+        names = records("tasks", 3, seed=1)
+        for at in (5, 6, 7):
+            writer.note(counters={"at": at})
+            sent = records("sent_messages", at, seed=at)
+            writer.step(at, {"tasks": names, "sent_messages": sent})
+
+    (tmp_path / "one").write_bytes(written(fill))
+    _, first, second, last = Recording(tmp_path / "one").steps(
+        since_ns=7, always=("tasks",)
+    )
+    for step, at in ((first, 5), (second, 6)):
+        assert (step.drained_ns, list(step.rings), step.beside) == (at, ["tasks"], {})
+        assert len(step.rings["tasks"]) == 3
+        assert step.notes == [{"counters": {"at": at}}]
+    assert set(last.rings) == set(RINGS)
+    assert len(last.rings["sent_messages"]) == 7
+
+
+def test_a_step_of_another_recording_is_written_as_it_was(tmp_path):
+    def fill(writer):
+        writer.note(counters={"lost": 1})
+        batch = {ring: records(ring, 2, seed=3) for ring in RINGS}
+        writer.step(5, batch, periods=np.array([[1, 2]]), logs=[(0, 1, b"line")])
+
+    _, (step,) = read(written(fill), tmp_path / "one")
+    _, (copy,) = read(written(lambda writer: writer.copy(step)), tmp_path / "copy")
+    assert (copy.drained_ns, copy.notes, copy.logs) == (5, step.notes, step.logs)
+    for ring in RINGS:
+        assert np.array_equal(copy.rings[ring], step.rings[ring]), ring
+    for name, found in step.beside.items():
+        assert np.array_equal(copy.beside[name], found), name
+
+
 def packed(data: bytes) -> bytes:
     return zstandard.ZstdCompressor().compress(data)
 

@@ -37,6 +37,7 @@ from latprof_analysis.records.recording import (
     SOURCES,
     WORDS,
     Log,
+    Step,
     unit_of,
 )
 from latprof_analysis.version import VERSION
@@ -129,14 +130,27 @@ class RecordingWriter:
         logs: Sequence[Log] = (),
     ) -> None:
         """Write one row; `drained_ns` is None where nothing was to be joined."""
-        beside = {
-            PERIODS: self._changed(periods),
-            CLOCKS: self._clocks(),
-            LOGGED: np.array([log[:2] for log in logs], SIDE_COLUMNS[LOGGED]),
-        }
+        clocks = self._clocks()
+        beside = {PERIODS: self._changed(periods)}
+        beside |= {} if clocks is None else {CLOCKS: clocks}
+        self._write(drained_ns, {**batch, **beside}, logs)
+
+    def copy(self, step: Step) -> None:
+        """Write a step as it was read of another recording, with its notes."""
+        for note in step.notes:
+            self.note(**note)
+        self._write(step.drained_ns, step.rings | step.beside, step.logs)
+
+    def _write(
+        self,
+        drained_ns: int | None,
+        found: Mapping[str, NDArray[Any]],
+        logs: Sequence[Log],
+    ) -> None:
+        logged = np.array([log[:2] for log in logs], SIDE_COLUMNS[LOGGED])
         columns = [_one(drained_ns)]
         for name in self._rings:
-            records = beside[name] if name in beside else batch.get(name)
+            records = logged if name == LOGGED else found.get(name)
             if records is None or not len(records):
                 columns.append(self._empty[name])
             else:
@@ -170,10 +184,13 @@ class RecordingWriter:
         self._clocks_ns = int(found["monotonic_ns"][0])
         return found
 
-    def end(self, **what: Any) -> None:
-        """Say what the run says in the end, and what its clock was set by; close."""
+    def end(self, sources: Mapping[str, Any] | None = None, **what: Any) -> None:
+        """Say what the run says in the end, and what its clock was set by; close.
+
+        `sources` are those of the clock, where others have read them.
+        """
         self.note(**what)
-        self.note(**{SOURCES: read_clock_sources()})
+        self.note(**{SOURCES: sources or read_clock_sources()})
         self.step(None, {})
         self.close()
 

@@ -39,6 +39,11 @@ class ReadError(LatprofError, ValueError):
         super().__init__(f"cannot read {path}: {why}")
         self._from = str(path), why
 
+    @property
+    def why(self) -> str:
+        """Without the file's name."""
+        return self._from[1]
+
     def __reduce__(self) -> tuple[type[ReadError], tuple[str, str]]:
         """Survive the way from another process."""
         return type(self), self._from
