@@ -154,9 +154,9 @@ class Echo(NamedTuple):
 
 
 @contextmanager
-def echo(*words: object) -> Iterator[Echo]:
+def echo(*words: object, **keywords: Any) -> Iterator[Echo]:
     """`latprof-load echo`, which also ends with this process."""
-    process = load("echo", "--until-eof", *words, stdin=subprocess.PIPE)
+    process = load("echo", "--until-eof", *words, stdin=subprocess.PIPE, **keywords)
     assert process.stdout
     try:
         word, port, *_ = process.stdout.readline().split()

@@ -18,6 +18,7 @@ enum {
 	ECHO = 1 << COMMAND_ECHO,
 	PINGPONG = 1 << COMMAND_PINGPONG,
 	BULK = 1 << COMMAND_BULK,
+	FETCH = 1 << COMMAND_FETCH,
 };
 
 enum { DATAGRAM_BYTES = 1400, WRITE_BYTES = 1 << 17 };
@@ -77,6 +78,10 @@ static const struct arg rows[] = {
 	  "to begin and to end (unlimited)" },
 	{ "idle", ARG_SECONDS, AT(idle_ns), NS_PER_SECOND, 1000 * NS_PER_HOUR,
 	  "SECONDS", "end a session in which nothing moved for so long (600)" },
+	{ "hand-over", ARG_COUNT, AT(hand_over), 0, INT_MAX, "N",
+	  "whoever asks for the recording is handed to this Unix socket "
+	  "(nobody "
+	  "gets any)" },
 	{ .commands = PINGPONG },
 	{ "protocol", ARG_CHOICE, AT(protocol), 0, 0, "tcp|udp",
 	  "transport (tcp)" },
@@ -161,6 +166,13 @@ static const struct arg rows[] = {
 	  "count throughput in slots of this length (100ms)" },
 	{ "progress-fd", ARG_COUNT, AT(progress_fd), 0, INT_MAX, "N",
 	  "write lines `done total` to this descriptor" },
+	{ .commands = FETCH },
+	{ "hand-over", ARG_COUNT, AT(hand_over), 0, INT_MAX, "N",
+	  "a Unix socket that the connection is handed to" },
+	{ "since", ARG_TIME, AT(since_ns), 0, 1000 * NS_PER_HOUR, "TIME",
+	  "what is wanted began so long ago, or later (0)" },
+	{ "most-bytes", ARG_BYTES, AT(most_bytes), 1, INT64_MAX, "BYTES",
+	  "take so many at most (1)" },
 };
 
 static const struct args commands[] = {
@@ -170,6 +182,8 @@ static const struct args commands[] = {
 			       sizeof(rows) / sizeof(*rows), PINGPONG },
 	[COMMAND_BULK] = { "latprof-load bulk", rows,
 			   sizeof(rows) / sizeof(*rows), BULK },
+	[COMMAND_FETCH] = { "latprof-load fetch", rows,
+			    sizeof(rows) / sizeof(*rows), FETCH },
 };
 
 static uint32_t largest(const struct options *o)
@@ -246,12 +260,16 @@ static int check_echo(struct options *o, struct failure *failure)
 			    "--address must be 1 to %d addresses with commas, "
 			    "got %.80s",
 			    ADDRESSES_MAX, o->address);
+	/* Lent is what --hand-over says, whichever are named. */
 	o->workloads = UINT32_MAX;
 	if (o->workload_list && workloads_read(o->workload_list, &o->workloads))
 		return fail(failure, EINVAL,
 			    "--workloads must be some of pingpong,bulk"
 			    ", with commas, got %.80s",
 			    o->workload_list);
+	o->workloads &= ~workload_bit(WORKLOAD_RECORDING);
+	if (o->hand_over >= 0)
+		o->workloads |= workload_bit(WORKLOAD_RECORDING);
 	return o->wire == WIRE_CLEAR ? check_clear_echo(o, failure) : 0;
 }
 
@@ -353,6 +371,18 @@ static int check_bulk(struct options *o, struct failure *failure)
 	return check_volume(o, failure);
 }
 
+static int check_fetch(const struct options *o, struct failure *failure)
+{
+	if (o->hand_over < 0)
+		return fail(failure, EINVAL,
+			    "--hand-over is needed: give a Unix socket");
+	if (o->wire == WIRE_CLEAR)
+		return fail(
+			failure, EINVAL,
+			"--wire clear does not go with fetch; leave it out");
+	return check_port(o, failure);
+}
+
 static int check_pingpong(struct options *o, struct failure *failure)
 {
 	int error = check_peers(o, failure);
@@ -385,9 +415,12 @@ static int read_command(const char *word, struct options *ret,
 		ret->command = COMMAND_PINGPONG;
 	else if (word && !strcmp(word, "bulk"))
 		ret->command = COMMAND_BULK;
+	else if (word && !strcmp(word, "fetch"))
+		ret->command = COMMAND_FETCH;
 	else if (!word || strcmp(word, "--help"))
 		return fail(failure, EINVAL,
-			    "command must be echo, pingpong or bulk, got %s; "
+			    "command must be echo, pingpong, bulk or fetch, "
+			    "got %s; "
 			    "see latprof-load --help",
 			    word ? word : "nothing");
 	else
@@ -405,6 +438,8 @@ int flags_read(int argc, char **argv, struct options *ret,
 				 .sizes = { &default_size, 1 },
 				 .seed = 1,
 				 .progress_fd = -1,
+				 .hand_over = -1,
+				 .most_bytes = 1,
 				 .max_sessions = 64,
 				 .max_memory_bytes = 1 << 30,
 				 .max_message_bytes = MESSAGE_BYTES_MAX,
@@ -424,6 +459,8 @@ int flags_read(int argc, char **argv, struct options *ret,
 				check_echo(ret, failure) :
 			ret->command == COMMAND_BULK ?
 				check_bulk(ret, failure) :
+			ret->command == COMMAND_FETCH ?
+				check_fetch(ret, failure) :
 				check_pingpong(ret, failure);
 	if (!error && !ret->address)
 		ret->address = LOOPBACK;
@@ -432,11 +469,13 @@ int flags_read(int argc, char **argv, struct options *ret,
 
 void flags_help(FILE *to)
 {
-	fputs("usage: latprof-load echo|pingpong|bulk [OPTION ...]\n"
+	fputs("usage: latprof-load echo|pingpong|bulk|fetch [OPTION ...]\n"
 	      "echo answers requests; pingpong sends them and measures; bulk "
-	      "sends or\nreceives a mass of data.\n" ARGS_UNITS,
+	      "sends or\nreceives a mass of data; fetch asks for what a "
+	      "responder has recorded.\n" ARGS_UNITS,
 	      to);
 	args_help(&commands[COMMAND_ECHO], to);
 	args_help(&commands[COMMAND_PINGPONG], to);
 	args_help(&commands[COMMAND_BULK], to);
+	args_help(&commands[COMMAND_FETCH], to);
 }

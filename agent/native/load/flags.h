@@ -22,7 +22,7 @@ enum {
 #define BULK_DURATION_NS_MAX (1000 * NS_PER_HOUR)
 #define BULK_SLOT_NS_MAX NS_PER_HOUR
 
-enum command { COMMAND_ECHO, COMMAND_PINGPONG, COMMAND_BULK };
+enum command { COMMAND_ECHO, COMMAND_PINGPONG, COMMAND_BULK, COMMAND_FETCH };
 enum protocol { PROTOCOL_TCP, PROTOCOL_UDP };
 enum bulk_direction { BULK_UP, BULK_DOWN, BULK_BOTH };
 /* Auto: the fastest that the kernel allows. */
@@ -52,6 +52,9 @@ struct options {
 	bool nagle;
 	bool die_with_parent;
 	bool until_eof;
+	int64_t hand_over; /* a Unix socket; -1: no recording is lent */
+	uint64_t since_ns; /* ago */
+	uint64_t most_bytes;
 	const char *workload_list; /* as given; NULL: all */
 	uint32_t workloads; /* the set of it */
 	uint64_t max_sessions;

@@ -24,7 +24,7 @@
 #include "guests.h"
 #include "tcp_facts.h"
 
-enum { STACK_BYTES = 256 << 10 };
+enum { STACK_BYTES = 256 << 10, TABLE_KEPT = 4 };
 
 static const uint64_t arrival_limit_ns = 5 * NS_PER_SECOND;
 /* For what a session of a duration does before and after that: open, warm up,
@@ -44,12 +44,10 @@ static void close_between(unsigned int first, unsigned int last)
 		syscall(SYS_close_range, first, last, 0);
 }
 
-/* A file table with the standard streams and these three alone: the copies of
- * others' sockets would keep their connections open. */
-static void own_table(int a, int b, int c)
+/* A file table with the standard streams and these alone, those below 0 left
+ * out: the copies of others' sockets would keep their connections open. */
+static void own_table(const int kept[TABLE_KEPT])
 {
-	unsigned int kept[] = { (unsigned int)a, (unsigned int)b,
-				(unsigned int)c };
 	unsigned int from = STDERR_FILENO + 1;
 
 	if (unshare(CLONE_FILES))
@@ -57,9 +55,12 @@ static void own_table(int a, int b, int c)
 	for (;;) {
 		unsigned int least = UINT_MAX;
 
-		for (int i = 0; i < 3; i++)
-			if (kept[i] >= from && kept[i] < least)
-				least = kept[i];
+		for (int i = 0; i < TABLE_KEPT; i++) {
+			unsigned int one = (unsigned int)kept[i];
+
+			if (one >= from && one < least)
+				least = one;
+		}
 		if (least == UINT_MAX)
 			break;
 		close_between(from, least - 1);
@@ -76,7 +77,7 @@ static void *serve(void *argument)
 	int ended = given->ended;
 	uint64_t one = 1;
 
-	own_table(s->data, s->control < 0 ? s->data : s->control, ended);
+	own_table((const int[]){ s->data, s->control, s->lender, ended });
 	sem_post(&given->taken);
 	cpu_time_begin(&s->cpu);
 	service_find(s->terms.workload)->serve(s);
@@ -129,6 +130,7 @@ struct guest *guest_add(struct echo *e, int control,
 		.connected = true,
 		.wire = e->options->wire,
 		.rate = &e->rate,
+		.lender = (int)e->options->hand_over,
 	};
 	g->since_ns = g->moved_ns = clock_ns();
 	arrival_begin(&g->arrival, &e->options->secret);

@@ -5,6 +5,7 @@
  *   latprof-load pingpong   sends requests, records when each left and when
  *                           its reply was read
  *   latprof-load bulk       sends or receives a mass of data
+ *   latprof-load fetch      asks for what a responder has recorded
  *
  * Only this file prints errors and exits.
  */
@@ -21,6 +22,7 @@
 
 #include "bulk.h"
 #include "bulk_report.h"
+#include "recording.h"
 #include "report.h"
 #include "secret.h"
 #include "streams.h"
@@ -164,6 +166,8 @@ static int run_command(const struct options *options, struct failure *failure)
 		return run_echo(options, failure);
 	case COMMAND_BULK:
 		return run_bulk(options, failure);
+	case COMMAND_FETCH:
+		return recording_fetch(options, failure);
 	default:
 		return run_pingpong(options, failure);
 	}

@@ -1,5 +1,6 @@
 /* services.c - what `latprof-load echo` can do for a client. */
 #include "bulk_service.h"
+#include "recording.h"
 #include "responder.h"
 #include "session.h"
 
@@ -7,6 +8,7 @@ const struct service services[] = {
 	{ WORKLOAD_PINGPONG, responder_allows, responder_memory_bytes,
 	  responder_serve },
 	{ WORKLOAD_BULK, bulk_allows, bulk_memory_bytes, bulk_serve },
+	{ WORKLOAD_RECORDING, recording_allows, NULL, recording_serve },
 };
 
 const size_t service_count = sizeof(services) / sizeof(*services);

@@ -215,6 +215,12 @@ static int fail_status(const struct caller *c, enum handshake_status status,
 	char why[80];
 
 	switch (status) {
+	case STATUS_WORKLOAD:
+		if (t->workload == WORKLOAD_RECORDING)
+			return fail_refused(c, ENOTSUP, "it lends no recording",
+					    "start it with --record DIR "
+					    "--lend");
+		return fail_reason(c, EBUSY, &reasons[status]);
 	case STATUS_VERSION:
 		snprintf(why, sizeof(why),
 			 "it speaks version %u of the protocol, not %u",

@@ -37,6 +37,7 @@ struct session {
 	struct terms terms; /* within the limits */
 	struct limits limits;
 	struct rate *rate; /* of all sessions together */
+	int lender; /* takes who asks for the recording; -1: nobody does */
 	struct session_counters counters;
 	struct cpu_time cpu; /* of its threads */
 	_Atomic bool stop; /* it is to end; both sockets are shut down then */

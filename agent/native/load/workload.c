@@ -9,6 +9,7 @@
 const char *const workload_names[WORKLOAD_END] = {
 	[WORKLOAD_PINGPONG] = "pingpong",
 	[WORKLOAD_BULK] = "bulk",
+	[WORKLOAD_RECORDING] = "recording",
 };
 
 static bool is_name(const char *name, const char *text, size_t length)

@@ -9,6 +9,7 @@ enum workload {
 	WORKLOAD_WHY, /* no session: why was mine ended? */
 	WORKLOAD_PINGPONG,
 	WORKLOAD_BULK,
+	WORKLOAD_RECORDING,
 	WORKLOAD_END,
 };
 
