@@ -7,6 +7,7 @@ LatprofError      one line for the user, exit code 1
 ├─ StoreError     the run folder
 ├─ FilterError    what a filter names is not there
 ├─ WorkloadError  the generator or the user's command
+├─ LendError      a recording that another host has
 └─ InterruptedRun ended by the user before anything was recorded
 """
 
@@ -40,6 +41,10 @@ class FilterError(LatprofError):
 
 class WorkloadError(LatprofError):
     """The generator or the user's command."""
+
+
+class LendError(LatprofError):
+    """A recording that another host has: why it is not had."""
 
 
 class InterruptedRun(LatprofError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
@@ -45,6 +46,7 @@ from latprof_agent.sinks.run_totals import RunTotals
 from latprof_agent.sinks.sink import Sink
 from latprof_agent.sinks.summary import summarize
 from latprof_agent.story.stories import Stories
+from latprof_agent.workload.responder_half import fetch_halves
 from latprof_agent.workload.workload import Plan, Progress, RunContext, Workload
 
 Notice = Callable[[str], None]  # what the user should know before the run is over
@@ -63,6 +65,7 @@ class RunOptions:
     recording: bool = True  # keep what it was made from
     pieces: bool = False  # a row for each send call of the generator
     ring_bytes: int | None = None
+    responder_bytes: int = 1 << 30  # of what another host recorded, at most
     out: Path | None = None
     name: str = ""
     parquet: bool = False
@@ -155,6 +158,8 @@ class _Session:
         self._workload = workload
         self._progress = progress
         self._cost = AgentCost()
+        self._halves: list[dict[str, Any]] = []
+        self._began_ns = time.monotonic_ns()
 
     def run(self, table: tuple[Probe, ...]) -> Outcome:
         """Record the workload, then sum up, whatever happens between."""
@@ -224,6 +229,7 @@ class _Session:
         if failure and not self._measured(totals):
             folder.discard()
             raise failure
+        self._fetch_halves(folder)
         document = stories.document() if stories else None
         if witness:
             witness.finish()
@@ -250,6 +256,21 @@ class _Session:
         rings = rings_of(capture.layout, stories=stories)
         write = folder.open_recording(NAMES_MODE if stories else TABLE_MODE)
         return RecordingWriter(write, rings, header)
+
+    def _fetch_halves(self, folder: RunFolder) -> None:
+        """Ask the other ends for what they recorded, to be joined with our recording.
+
+        Before the room that is reserved for our own documents is given back.
+        """
+        ends = self._workload.other_ends()
+        if ends and self.options.record and self.options.recording:
+            self._halves = fetch_halves(
+                ends,
+                folder,
+                self._began_ns,
+                self.options.responder_bytes,
+                lambda _bytes: self._progress("the responder's recording", 0, 0, 0),
+            )
 
     def _measured(self, totals: RunTotals) -> bool:
         """Whether a host that should answer did: a run without is no measurement."""
@@ -287,6 +308,7 @@ class _Session:
         written = self._describe(folder, state) | {
             "failure": str(failure) if failure else None,
             "link_counters": counters,
+            "responder_recording": self._halves,
         }
         link = self.lab.interface if self.lab else ""
         figures, cost = self._workload.figures(), self._cost.as_dict()

@@ -18,9 +18,11 @@ from latprof_agent.interrupts import Interrupt
 
 if TYPE_CHECKING:
     from latprof_agent.errors import LatprofError
+    from latprof_agent.workload.lender import Lender
     from latprof_agent.workload.responder import Responder
 
 DEFAULT_PORT = 7107
+DEFAULT_LEND_BYTES = 1 << 30
 LOOK_SECONDS = 0.2
 _CPU = "1%", "819200%"
 _HOSTS = (
@@ -64,7 +66,7 @@ examples:
   latprof echo                        # for this host alone
   openssl rand -hex 32 > secret; chmod 600 secret
   latprof echo --bind 0.0.0.0 --secret-file secret
-  sudo latprof echo --bind :: --record there --max-duration 1h
+  sudo latprof echo --bind :: --record there --lend --secret-file secret
 
 A secret keeps strangers out; nothing is encrypted. Exit status: 0 done (also after
 Ctrl-C), 1 failed, 2 wrong usage.
@@ -104,6 +106,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="DIR",
         help="write a new run folder of this end's half of the messages; needs root",
+    )
+    parser.add_argument(
+        "--lend",
+        action="store_true",
+        help="let each client have, at its end, what was recorded of its host since it "
+        "began: stamps and sizes of messages, names of the processes that answered, "
+        "this host's name and what its kernel offers, but no payload; needs --record. "
+        "Whoever reaches the port may ask, with --secret-file who knows the secret",
+    )
+    parser.add_argument(
+        "--lend-bytes",
+        type=units.within(units.size, "64KiB", "1024GiB"),
+        metavar="BYTES",
+        help="lend so much to a client at most (default: 1GiB)",
     )
     parser.add_argument(
         "--json",
@@ -191,21 +207,27 @@ def _add_host_limits(group: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Answer until it is enough, and say what was done."""
+    _check_together(options)
     interrupt = Interrupt()
     with interrupt.caught():
         if options.record:
             require_root("echo --record")
-        responder = _responder(options)
+        lender = _lender(options)
+        responder = _responder(options, lender)
         failure = None
         try:
             if options.record:
-                failure = _record(responder, options, interrupt)
+                failure = _record(responder, options, interrupt, lender)
             else:
                 _say_ready(responder, options)
                 while not interrupt.seen and not responder.wait(LOOK_SECONDS):
                     pass
         finally:
+            if lender:
+                lender.close()
             done = responder.stop()
+    if lender:
+        done["lent"] = lender.lent
     _say_done(done, options)
     if failure:
         say_error(str(failure))
@@ -213,7 +235,26 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _responder(options: argparse.Namespace) -> Responder:
+def _check_together(options: argparse.Namespace) -> None:
+    from latprof_agent.errors import UsageError
+
+    for option, has, needs in (
+        ("--lend", options.lend and not options.record, "--record"),
+        ("--lend-bytes", options.lend_bytes and not options.lend, "--lend"),
+    ):
+        if has:
+            raise UsageError(f"{option}: needs {needs}; see latprof echo --help")
+
+
+def _lender(options: argparse.Namespace) -> Lender | None:
+    if not options.lend:
+        return None
+    from latprof_agent.workload.lender import Lender
+
+    return Lender(options.lend_bytes or DEFAULT_LEND_BYTES, options.max_rate)
+
+
+def _responder(options: argparse.Namespace, lender: Lender | None) -> Responder:
     from latprof_agent.workload.responder import (
         Limits,
         Responder,
@@ -239,7 +280,8 @@ def _responder(options: argparse.Namespace) -> Responder:
         **strangers | {name: n for name, n in given.items() if n is not None},
     )
     addresses = options.bind or loopback_addresses()
-    return Responder(addresses, options.port, limits, options.secret_file)
+    hand_over = lender.process_end.fileno() if lender else None
+    return Responder(addresses, options.port, limits, options.secret_file, hand_over)
 
 
 def _percent(share: float | None) -> int | None:
@@ -251,7 +293,10 @@ def _cpus() -> int:
 
 
 def _record(
-    responder: Responder, options: argparse.Namespace, interrupt: Interrupt
+    responder: Responder,
+    options: argparse.Namespace,
+    interrupt: Interrupt,
+    lender: Lender | None,
 ) -> LatprofError | None:
     """Record this end's half meanwhile; what went wrong with that."""
     from latprof_agent import session
@@ -260,9 +305,15 @@ def _record(
     from latprof_agent.probes.filter import Word
     from latprof_agent.workload.attached import Target
 
+    chosen = filter_of_words([Word("pid", str(responder.pid))])
+    plan = Target(chosen)
+    if lender:
+        from latprof_agent.workload.lender import LentTarget
+
+        plan = LentTarget(chosen, lender=lender)
     wanted = session.RunOptions(
         link=LinkSpec(),
-        plan=Target(filter_of_words([Word("pid", str(responder.pid))])),
+        plan=plan,
         protocols=("tcp", "udp"),
         out=options.record,
         arguments=options.arguments,
@@ -308,6 +359,8 @@ def _say_done(done: Mapping[str, Any], options: argparse.Namespace) -> None:
         return
     for line in _summary(done):
         say(line)
+    if options.lend:
+        say(f"recordings lent: {done['lent']}")
     if options.record:
         say(f"folder: {options.record}")
 

@@ -20,6 +20,7 @@ _NEEDS = {
     "poisson": "interval",
     "max_acks": "interval",
     "secret_file": "to",
+    "responder_bytes": "to",
     "trial": "find_rate",
 }
 # A mesh has an interval of its own.

@@ -11,6 +11,7 @@ from latprof_analysis import units
 from latprof_analysis.say import say_document, say_error
 
 from latprof_agent.cli import bulk_options, mesh_options, ops_options
+from latprof_agent.cli.echo import DEFAULT_LEND_BYTES
 from latprof_agent.cli.option_rules import contradiction
 from latprof_agent.cli.presets import with_preset
 from latprof_agent.cli.root import require_root
@@ -295,6 +296,7 @@ def _checked(options: argparse.Namespace) -> Any:
         record=options.probes if _is_bulk(options) else not options.no_probes,
         pieces=options.pieces,
         ring_bytes=options.ring_bytes,
+        responder_bytes=options.responder_bytes or DEFAULT_LEND_BYTES,
         story_ns=options.story,
         out=options.out,
         name=options.name or "",

@@ -22,7 +22,7 @@ from latprof_agent.filters.kinds import KINDS as FILTERS
 
 PING_PONG, COMMAND, ATTACH = "pingpong", "command", "attach"
 
-_TO = ("to", "secret_file")
+_TO = ("to", "secret_file", "responder_bytes")
 _OUTPUT = (
     *("out", "name", "parquet", "json", "all", "quiet", "no_recording", "ring_bytes"),
     *("sweep", "repeat"),
@@ -156,7 +156,7 @@ RARE = (
     *("emulator", "congestion", "seed", "scale", "parquet", "no_recording"),
     *("ring_bytes", "no_probes", "heartbeat_interval", "redis_parser"),
     *("receive_buffer", "send_way", "receive_way", "trial", "probes", "preset"),
-    *("datagram", "direction", "endpoint", "tests", "repeat"),
+    *("datagram", "direction", "endpoint", "tests", "repeat", "responder_bytes"),
 )
 
 

@@ -99,6 +99,13 @@ def _add_messages(group: Any, form: str) -> None:
         help="shared with --to (default: none)",
     )
     group.add_argument(
+        "--responder-bytes",
+        type=units.within(units.size, "64KiB", "1024GiB"),
+        metavar="BYTES",
+        help="take so much at most of what `latprof echo --lend` recorded of this run "
+        "(default: 1GiB)",
+    )
+    group.add_argument(
         "--protocol",
         choices=["tcp", "udp"] if form == "mesh" else ["tcp", "udp", "both"],
         help=_PROTOCOL.get(form, "both: one after the other (default: both)"),

@@ -159,6 +159,11 @@ class RunFolder:
                 os.ftruncate(descriptor, end)
         self._unwritten.append(rows)
 
+    @property
+    def recording(self) -> int | None:
+        """The descriptor of the recording, which is written at its end; None: none."""
+        return self._recording
+
     def open_recording(self, mode: int = TABLE_MODE) -> Callable[[bytes], None]:
         """Make the file of the recording, and give what writes to its end."""
         try:
@@ -224,7 +229,7 @@ class RunFolder:
 
     def write_text(self, name: str, text: str, mode: int = 0o644) -> None:
         """Write a file whole or not at all."""
-        with self._whole(name, mode) as file:
+        with self.whole_file(name, mode) as file:
             file.write(text.encode())
 
     def write_rows(
@@ -239,7 +244,7 @@ class RunFolder:
 
     def copy(self, name: str, source: BinaryIO) -> None:
         """Write a file that has what another one has."""
-        with self._whole(name) as file:
+        with self.whole_file(name) as file:
             shutil.copyfileobj(source, file)
 
     def write_parquet(self) -> None:
@@ -249,11 +254,11 @@ class RunFolder:
 
         schemas = SCHEMAS | {OTHER_TURNS: SCHEMAS["exchanges"]}
         for table, descriptor in self._tables.items():
-            with self._whole(f"{table}.parquet") as file:
+            with self.whole_file(f"{table}.parquet") as file:
                 convert(Path(f"/proc/self/fd/{descriptor}"), file, schemas[table])
 
     @contextmanager
-    def _whole(self, name: str, mode: int = 0o644) -> Iterator[BinaryIO]:
+    def whole_file(self, name: str, mode: int = 0o644) -> Iterator[BinaryIO]:
         """Give a file that has its name only when it is whole."""
         try:
             with replacing(name, self._folder, self._user, mode=mode) as file:

@@ -28,6 +28,7 @@ from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.sinks.run_totals import RunTotals
 
 LOST_PREFIX = "lost_"
+NOT_LENT = "it lends no recording"  # as latprof-load says it of a responder
 WORTH_SAYING = 0.001  # of messages; fewer are in the document alone
 
 
@@ -95,6 +96,7 @@ def summarize(
         "link_counters": description["link_counters"],
         "path_devices": description["path_devices"],
         "capabilities": description["capabilities"],
+        "responder_recording": description.get("responder_recording", []),
         "cost": agent_cost | run.tally.probe_cost,
     }
     return summary | {
@@ -163,6 +165,7 @@ def warnings_of(summary: dict[str, Any]) -> list[str]:
         found.append(queued)
     if summary["state"] == "interrupted":
         found.append("the run was interrupted: figures cover the time until then")
+    found += _of_other_halves(summary["responder_recording"])
     found += _of_held_back(summary["workload"].get("runs") or ())
     found += overloads(summary, list(summary["round_trips"]))
     for protocol, figures in summary["round_trips"].items():
@@ -186,6 +189,16 @@ def _entry_queues(
         "receiver's host, in the queue of an ifb: that is in receive_stack, "
         f"{took}{duration(max_ns or 0)} the longest"
     )
+
+
+def _of_other_halves(recordings: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Say why what a responder lends is not here; that it lends nothing is no fault."""
+    for one in recordings:
+        if one["why"] and NOT_LENT not in one["why"]:
+            yield (
+                f"what {one['address']} port {one['port']} recorded of these messages "
+                f"is not here: {one['why']}"
+            )
 
 
 def _of_held_back(runs: Iterable[Mapping[str, Any]]) -> Iterator[str]:

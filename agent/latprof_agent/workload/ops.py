@@ -61,7 +61,7 @@ from latprof_agent.workload.programs import (
     turns_of,
 )
 from latprof_agent.workload.remote import RemotePingPong, address_of, reported_plan
-from latprof_agent.workload.workload import Plan, RunContext, Workload
+from latprof_agent.workload.workload import OtherEnd, Plan, RunContext, Workload
 
 # As ProxyStore's benchmark calls them in its file, and we the third.
 BACKENDS = {"redis": "REDIS", "proxystore": "ENDPOINT", "floor": NAME}
@@ -380,6 +380,13 @@ class OpsRuns(Workload):
                     if row["backend"] == run["backend"] and row["phase"] == MEASURED
                 )
                 yield _counted(run, done)
+
+    def other_ends(self) -> list[OtherEnd]:
+        """The floor's, of a host."""
+        place = self._addresses.get("floor")
+        if not (self._plan.to and place):
+            return []
+        return [OtherEnd(*place, self._plan.secret_file)]
 
     def write(self, folder: RunFolder) -> None:
         """Write each operation, each cell, and the file of ProxyStore's benchmark."""

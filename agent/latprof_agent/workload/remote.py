@@ -14,7 +14,7 @@ from latprof_agent.probes.filter import Filter
 from latprof_agent.workload.generator import Client, PingPong
 from latprof_agent.workload.pingpong import PingPongRuns
 from latprof_agent.workload.programs import check_secret
-from latprof_agent.workload.workload import Workload
+from latprof_agent.workload.workload import OtherEnd, Workload
 
 _NETNS = Path("/proc/self/ns/net")
 # Over TCP nothing else shows that a responder hangs.
@@ -105,6 +105,11 @@ class RemotePingPongRuns(PingPongRuns):
     def watched(self, protocols: tuple[str, ...]) -> Filter:
         """Those of its port here."""
         return own_sockets(self._responder[1:], protocols)
+
+    def other_ends(self) -> list[OtherEnd]:
+        """The one that it was given."""
+        assert isinstance(self._plan, RemotePingPong)
+        return [OtherEnd(*self._responder, self._plan.secret_file)]
 
     def as_dict(self) -> dict[str, Any]:
         """For run.json."""

@@ -33,7 +33,7 @@ from latprof_agent.workload.remote import (
     reported_plan,
     secret_words,
 )
-from latprof_agent.workload.workload import Workload
+from latprof_agent.workload.workload import OtherEnd, Workload
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,10 @@ class RemoteBulkRuns(BulkRuns):
     def watched(self, protocols: tuple[str, ...]) -> Filter:
         """Those of the responder's port here."""
         return own_sockets((self._plan.port,), protocols)
+
+    def other_ends(self) -> list[OtherEnd]:
+        """The one that it was given."""
+        return [OtherEnd(self._address, self._plan.port, self._plan.secret_file)]
 
     def as_dict(self) -> dict[str, Any]:
         """For run.json."""

@@ -35,7 +35,7 @@ from latprof_agent.workload.remote import (
     reported_plan,
     secret_words,
 )
-from latprof_agent.workload.workload import Workload
+from latprof_agent.workload.workload import OtherEnd, Workload
 
 HERE = "here"
 MOST_OTHERS = 31  # as in the lab, with this one
@@ -134,6 +134,11 @@ class RemoteMesh(MeshRuns):
         """Those of the responders' ports here."""
         ports = {port for _, port in self._remote.to}
         return own_sockets(tuple(sorted(ports)), protocols)
+
+    def other_ends(self) -> list[OtherEnd]:
+        """All that it was given, in their order."""
+        secret_file = self._remote.secret_file
+        return [OtherEnd(*place, secret_file) for place in self._places[1:]]
 
     def as_dict(self) -> dict[str, Any]:
         """For run.json."""

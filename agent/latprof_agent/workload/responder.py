@@ -106,12 +106,16 @@ class Responder:
         port: int,
         limits: Limits,
         secret_file: Path | None = None,
+        hand_over: int | None = None,
     ) -> None:
+        """`hand_over` is a Unix socket, for who asks for the recording, if any is."""
         words = ["--address", ",".join(addresses), "--port", str(port)]
         words += ["--secret-file", str(secret_file)] if secret_file else []
         load = str(find_executable("latprof-load"))
+        lent = [] if hand_over is None else [hand_over]
+        words += [word for to in lent for word in ("--hand-over", str(to))]
         command = [load, "echo", "--die-with-parent", *words, *limits.words()]
-        self._process: subprocess.Popen[str] = start(command, **STARTED)
+        self._process: subprocess.Popen[str] = start(command, pass_fds=lent, **STARTED)
         try:
             own_port, *workloads = ready_words(self._process)
         except WorkloadError as error:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from latprof_agent.capture.capture import Capture
 from latprof_agent.interrupts import Interrupt
@@ -39,6 +40,14 @@ class RunContext:
         self.recorder.note(round_trips=totals.described(), loaded=loaded)
 
 
+class OtherEnd(NamedTuple):
+    """A responder that is not ours; it may have recorded its half."""
+
+    address: str
+    port: int
+    secret_file: Path | None
+
+
 class Workload:
     """Something whose messages a session follows; what plans make derives from it.
 
@@ -69,6 +78,10 @@ class Workload:
 
     def write(self, folder: RunFolder) -> None:
         """Leave files in the run folder that only this kind of workload has."""
+
+    def other_ends(self) -> list[OtherEnd]:
+        """Responders on other hosts that it had."""
+        return []
 
     def close(self) -> None:
         """End what is left of it."""

@@ -212,7 +212,7 @@ def _one_ended(document: Figures) -> int:
 def _at(hosts: str) -> str:
     return (
         f"were seen at this end only: the other end is on the {hosts}; to see its "
-        "half, run `latprof echo --record` there"
+        "half, run `latprof echo --record DIR --lend` there"
     )
 
 
