@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
@@ -44,9 +43,9 @@ from latprof_agent.sinks.run_place import check_free
 from latprof_agent.sinks.run_tables import RunTables
 from latprof_agent.sinks.run_totals import RunTotals
 from latprof_agent.sinks.sink import Sink
-from latprof_agent.sinks.summary import summarize
+from latprof_agent.sinks.summary import OTHER_RECORDINGS, summarize
 from latprof_agent.story.stories import Stories
-from latprof_agent.workload.responder_half import fetch_halves
+from latprof_agent.workload.other_halves import fetch_halves
 from latprof_agent.workload.workload import Plan, Progress, RunContext, Workload
 
 Notice = Callable[[str], None]  # what the user should know before the run is over
@@ -107,6 +106,8 @@ def run(
         in_lab = options.plan.in_lab
         # what runs already is looked for first
         workload = None if in_lab else _open(options, None, stack)
+        if workload:
+            workload.make_ready(interrupt, progress)
         capabilities = _capabilities(options, workload, table)
         interrupt.check()
         lab = stack.enter_context(_lab_of(options)) if in_lab else None
@@ -158,8 +159,7 @@ class _Session:
         self._workload = workload
         self._progress = progress
         self._cost = AgentCost()
-        self._halves: list[dict[str, Any]] = []
-        self._began_ns = time.monotonic_ns()
+        self._halves: dict[str, Any] = {name: [] for name in OTHER_RECORDINGS}
 
     def run(self, table: tuple[Probe, ...]) -> Outcome:
         """Record the workload, then sum up, whatever happens between."""
@@ -267,9 +267,9 @@ class _Session:
             self._halves = fetch_halves(
                 ends,
                 folder,
-                self._began_ns,
                 self.options.responder_bytes,
-                lambda _bytes: self._progress("the responder's recording", 0, 0, 0),
+                TABLE_MODE if self.options.story_ns is None else NAMES_MODE,
+                lambda _bytes: self._progress("other hosts' recordings", 0, 0, 0),
             )
 
     def _measured(self, totals: RunTotals) -> bool:
@@ -308,7 +308,7 @@ class _Session:
         written = self._describe(folder, state) | {
             "failure": str(failure) if failure else None,
             "link_counters": counters,
-            "responder_recording": self._halves,
+            **self._halves,
         }
         link = self.lab.interface if self.lab else ""
         figures, cost = self._workload.figures(), self._cost.as_dict()

@@ -145,7 +145,8 @@ def test_a_mesh_has_a_half_of_each_host_that_lends(make_lab, tmp_path):
         plan = ("--sizes=1024", "--messages=20", "--tests=1", "--interval=5ms")
         words = ("mesh", "--to", to, *plan)
         said, _ = measure(tmp_path / "run", *words, within=at(lab, "h0"))
-    assert [one["address"] for one in said] == list(map(lab.address_of, lends))
+    hosts = [f"{lab.address_of(host)}:{PORT}" for host in lends]
+    assert [one["host"] for one in said] == hosts
     files = ["responder-1.arrows.zst", None, "responder-3.arrows.zst"]
     assert [one["file"] for one in said] == files
     assert "lends no recording" in said[1]["why"]

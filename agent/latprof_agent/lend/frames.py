@@ -1,8 +1,8 @@
-"""A recording on its way from the responder that lends it to the client that asked.
+"""A recording on its way from the host that lends it to the one that asked.
 
 Frames on a connection that both ends have agreed on: u8 kind, u32 length, body.
 
-    WAIT    no body: it is read, or others are before this client
+    WAIT    no body: it is recorded, or read, or others are before this client
     DATA    the next bytes of the recording
     END     u8 how it ended, u64 bytes of the recording; nothing follows
 
@@ -11,12 +11,14 @@ All numbers are big endian. Nothing of a frame names a file, or is shown.
 
 from __future__ import annotations
 
+import math
+import os
 import select
-import socket
 import struct
 import time
 from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
 
 from latprof_analysis.text import counted
 
@@ -31,6 +33,7 @@ WAIT_SECONDS = 1.0  # between words that say that more will come
 _HEADER = struct.Struct(">BI")
 _END = struct.Struct(">BQ")
 _MOST_BODY = 1 << 18
+_MOST_HELD = 1 << 16  # before anything is asked for
 _LOOK_SECONDS = 0.2
 
 
@@ -68,8 +71,8 @@ class Outlet:
 
     Parameters
     ----------
-    connection : socket
-        That blocks. Its OSError reaches whoever writes.
+    send : callable
+        Sends all of the bytes, and may wait. Its OSError reaches whoever writes.
     most_bytes : int
         Of the recording.
     rate_bps : int or None
@@ -77,14 +80,15 @@ class Outlet:
     """
 
     def __init__(
-        self, connection: socket.socket, most_bytes: int, rate_bps: int | None = None
+        self,
+        send: Callable[[bytes], object],
+        most_bytes: int,
+        rate_bps: int | None = None,
     ) -> None:
-        self._connection, self._most = connection, most_bytes
+        self._send_all, self._most = send, most_bytes
         self._bytes_per_second = rate_bps / 8 if rate_bps else 0.0
-        self._began = self._said = time.monotonic()
+        self._began, self._said = time.monotonic(), -math.inf
         self._sent = 0
-        timeout = struct.pack("ll", int(SILENT_SECONDS), 0)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
 
     def write(self, data: bytes) -> None:
         """Send the next bytes of the recording; raises TooLarge."""
@@ -109,50 +113,67 @@ class Outlet:
     def end(self, how: Ending) -> None:
         """Say that this was all; the client then closes."""
         self._send(Kind.END, _END.pack(how, self._sent))
-        self._connection.shutdown(socket.SHUT_WR)
 
     def _send(self, kind: Kind, body: bytes) -> None:
-        self._connection.sendall(_HEADER.pack(kind, len(body)) + body)
+        self._send_all(_HEADER.pack(kind, len(body)) + body)
         self._said = time.monotonic()
 
 
 class Inlet:
     """The taking end, which believes nothing that comes."""
 
-    def __init__(
+    def __init__(self, descriptor: int, silent_seconds: float | None = None) -> None:
+        """`descriptor` is a socket or a pipe; nothing may come for so long."""
+        self._descriptor = descriptor
+        self._silent = silent_seconds or SILENT_SECONDS
+        self._held = b""
+        self.taken = 0
+        self.ended = False
+
+    def heard(self) -> bool:
+        """Take in what came, where nothing is taken yet; whether more will come."""
+        while len(self._held) < _MOST_HELD and self._is_ready(0):
+            if not self._read():
+                break
+        heard = self._held.startswith(WAIT)
+        while self._held.startswith(WAIT):
+            self._held = self._held[len(WAIT) :]
+        return heard
+
+    def take(
         self,
-        connection: socket.socket,
+        write: Callable[[bytes], object],
         most_bytes: int,
         look: Callable[[int], None] = lambda _taken: None,
     ) -> None:
-        """`look` is called meanwhile, with the bytes that came; it may raise."""
-        self._connection, self._most, self._look = connection, most_bytes, look
-        self._until = time.monotonic() + FETCH_SECONDS
-        self.taken = 0
+        """Take all of it; raises LendError where it does not come whole.
 
-    def take(self, write: Callable[[bytes], object]) -> None:
-        """Take all of it; raises LendError where it does not come whole."""
+        `look` is called meanwhile, with the bytes that came; it may raise.
+        """
+        until = time.monotonic() + FETCH_SECONDS
+        exactly = partial(self._exactly, look, until)
         while True:
-            kind, length = _HEADER.unpack(self._exactly(_HEADER.size))
+            kind, length = _HEADER.unpack(exactly(_HEADER.size))
             if kind == Kind.WAIT and not length:
                 continue
             if kind == Kind.END and length == _END.size:
-                self._end(*_END.unpack(self._exactly(length)))
+                how, sent = _END.unpack(exactly(length))
+                self._end(how, sent, most_bytes)
                 return
             if kind != Kind.DATA or not 0 < length <= _MOST_BODY:
                 raise LendError("what it sent is no recording")
-            if self.taken + length > self._most:
+            if self.taken + length > most_bytes:
                 raise LendError(
-                    f"it sent more than the {counted(self._most, 'byte')} that were "
+                    f"it sent more than the {counted(most_bytes, 'byte')} that were "
                     "asked for"
                 )
-            write(self._exactly(length))
+            write(exactly(length))
             self.taken += length
 
-    def _end(self, how: int, sent: int) -> None:
+    def _end(self, how: int, sent: int, most_bytes: int) -> None:
         if how == Ending.TOO_LARGE:
             raise LendError(
-                f"it has more than {counted(self._most, 'byte')} of this host, or than "
+                f"it has more than {counted(most_bytes, 'byte')} of this host, or than "
                 "its --lend-bytes; raise --responder-bytes or that, or give a shorter "
                 "--duration"
             )
@@ -161,32 +182,36 @@ class Inlet:
         if how != Ending.WHOLE or sent != self.taken:
             raise LendError("what it sent is not whole")
 
-    def _exactly(self, size: int) -> bytes:
+    def _exactly(self, look: Callable[[int], None], until: float, size: int) -> bytes:
         """Wait for so many bytes, but neither long for the next, nor for all."""
-        parts = bytearray()
-        silent = time.monotonic() + SILENT_SECONDS
-        while len(parts) < size:
-            self._look(self.taken)
+        silent = time.monotonic() + self._silent
+        while len(self._held) < size:
+            look(self.taken)
             now = time.monotonic()
             if now > silent:
-                raise LendError(f"nothing came for {SILENT_SECONDS:g} s")
-            if now > self._until:
+                raise LendError(f"nothing came for {self._silent:g} s")
+            if now > until:
                 raise LendError(f"it took longer than {FETCH_SECONDS:g} s")
-            if not select.select([self._connection], [], [], _LOOK_SECONDS)[0]:
+            if not self._is_ready(_LOOK_SECONDS):
                 continue
-            part = self._part(size - len(parts))
-            parts += part
-            silent = time.monotonic() + SILENT_SECONDS
-        return bytes(parts)
+            if not self._read():
+                raise LendError(
+                    f"the connection broke off after {counted(self.taken, 'byte')}"
+                )
+            silent = time.monotonic() + self._silent
+        found, self._held = self._held[:size], self._held[size:]
+        return found
 
-    def _part(self, size: int) -> bytes:
+    def _is_ready(self, seconds: float) -> bool:
+        return bool(select.select([self._descriptor], [], [], seconds)[0])
+
+    def _read(self) -> bool:
+        """Hold what came; whether it was anything."""
         try:
-            part = self._connection.recv(size)
+            part = os.read(self._descriptor, _MOST_BODY)
         except OSError as error:
             why = (error.strerror or str(error)).lower()
             raise LendError(f"the connection broke off: {why}") from error
-        if not part:
-            raise LendError(
-                f"the connection broke off after {counted(self.taken, 'byte')}"
-            )
-        return part
+        self._held += part
+        self.ended = not part
+        return bool(part)

@@ -17,6 +17,7 @@ import os
 import resource
 import signal
 import socket
+import struct
 import sys
 import time
 from collections.abc import Callable
@@ -34,7 +35,13 @@ from latprof_analysis.records.recording import Recording
 from latprof_agent.capture.recording_writer import RecordingWriter
 from latprof_agent.foreign_files import NOBODY
 from latprof_agent.lend.client_records import ALWAYS, ClientRecords
-from latprof_agent.lend.frames import LEND_SECONDS, Ending, Outlet, TooLarge
+from latprof_agent.lend.frames import (
+    LEND_SECONDS,
+    SILENT_SECONDS,
+    Ending,
+    Outlet,
+    TooLarge,
+)
 
 _MEMORY_BYTES = 2 << 30
 _CPU_SECONDS = 100
@@ -116,7 +123,9 @@ def _lend(
     import pyarrow as pa
 
     client = socket.socket(fileno=connection)
-    outlet = Outlet(client, most_bytes, rate_bps)
+    silent = struct.pack("ll", int(SILENT_SECONDS), 0)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, silent)
+    outlet = Outlet(client.sendall, most_bytes, rate_bps)
     until = time.monotonic() + LEND_SECONDS
     growing = _Growing(file, until, outlet.wait)
     try:
@@ -135,6 +144,7 @@ def _lend(
         how = Ending.FAILED
     with suppress(OSError):
         outlet.end(how)
+        client.shutdown(socket.SHUT_WR)
 
 
 def _records_of(client: socket.socket, since_ns: int) -> ClientRecords:

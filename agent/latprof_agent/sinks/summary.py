@@ -28,6 +28,8 @@ from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.sinks.run_totals import RunTotals
 
 LOST_PREFIX = "lost_"
+# Of other hosts, as run.json has them, too: of responders, and of --with.
+OTHER_RECORDINGS = ("responder_recording", "with_recording")
 NOT_LENT = "it lends no recording"  # as latprof-load says it of a responder
 WORTH_SAYING = 0.001  # of messages; fewer are in the document alone
 
@@ -96,7 +98,7 @@ def summarize(
         "link_counters": description["link_counters"],
         "path_devices": description["path_devices"],
         "capabilities": description["capabilities"],
-        "responder_recording": description.get("responder_recording", []),
+        **{name: description.get(name, []) for name in OTHER_RECORDINGS},
         "cost": agent_cost | run.tally.probe_cost,
     }
     return summary | {
@@ -165,7 +167,8 @@ def warnings_of(summary: dict[str, Any]) -> list[str]:
         found.append(queued)
     if summary["state"] == "interrupted":
         found.append("the run was interrupted: figures cover the time until then")
-    found += _of_other_halves(summary["responder_recording"])
+    for name in OTHER_RECORDINGS:
+        found += _of_other_halves(summary[name])
     found += _of_held_back(summary["workload"].get("runs") or ())
     found += overloads(summary, list(summary["round_trips"]))
     for protocol, figures in summary["round_trips"].items():
@@ -196,8 +199,8 @@ def _of_other_halves(recordings: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for one in recordings:
         if one["why"] and NOT_LENT not in one["why"]:
             yield (
-                f"what {one['address']} port {one['port']} recorded of these messages "
-                f"is not here: {one['why']}"
+                f"what {one['host']} recorded of these messages is not here: "
+                f"{one['why']}"
             )
 
 

@@ -10,7 +10,7 @@ import os
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -61,7 +61,8 @@ from latprof_agent.workload.programs import (
     turns_of,
 )
 from latprof_agent.workload.remote import RemotePingPong, address_of, reported_plan
-from latprof_agent.workload.workload import OtherEnd, Plan, RunContext, Workload
+from latprof_agent.workload.responder_half import ResponderEnd
+from latprof_agent.workload.workload import Plan, RunContext, Workload
 
 # As ProxyStore's benchmark calls them in its file, and we the third.
 BACKENDS = {"redis": "REDIS", "proxystore": "ENDPOINT", "floor": NAME}
@@ -153,6 +154,7 @@ class OpsRuns(Workload):
         self._clients: dict[str, Client] = {}
         self._addresses: dict[str, Address] = {}
         self._measured: dict[int, MeasuredTime] = {}  # by port
+        self._ends: list[ResponderEnd] = []
         if lab:
             same = plan.client_cpu == plan.server_cpu
             lab.place_emulator(plan.client_cpu if same else None)
@@ -160,7 +162,9 @@ class OpsRuns(Workload):
         try:
             for backend in plan.backends:
                 address = self._addresses[backend] = plan.given(backend)
-                if backend != "floor":
+                if backend == "floor":
+                    self._ends.append(ResponderEnd(*address, plan.secret_file))
+                else:
                     self._clients[backend] = self._client(backend, address)
         except WorkloadError:
             self.close()
@@ -381,12 +385,9 @@ class OpsRuns(Workload):
                 )
                 yield _counted(run, done)
 
-    def other_ends(self) -> list[OtherEnd]:
+    def other_ends(self) -> Sequence[ResponderEnd]:
         """The floor's, of a host."""
-        place = self._addresses.get("floor")
-        if not (self._plan.to and place):
-            return []
-        return [OtherEnd(*place, self._plan.secret_file)]
+        return self._ends
 
     def write(self, folder: RunFolder) -> None:
         """Write each operation, each cell, and the file of ProxyStore's benchmark."""

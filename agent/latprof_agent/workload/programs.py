@@ -43,6 +43,11 @@ def check_secret(file: Path | None) -> None:
         raise UsageError(done.stderr.strip().removeprefix("latprof-load: "))
 
 
+def secret_words(file: Path | None) -> list[str]:
+    """Arguments of a client's process that say where the secret is, if any."""
+    return ["--secret-file", str(file)] if file else []
+
+
 def ready_words(
     process: subprocess.Popen[str], who: str = "the responder"
 ) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ from latprof_agent.lab.lab import Lab
 from latprof_agent.probes.filter import Filter
 from latprof_agent.workload.generator import Client, PingPong
 from latprof_agent.workload.pingpong import PingPongRuns
-from latprof_agent.workload.programs import check_secret
-from latprof_agent.workload.workload import OtherEnd, Workload
+from latprof_agent.workload.programs import check_secret, secret_words
+from latprof_agent.workload.responder_half import ResponderEnd
+from latprof_agent.workload.workload import Workload
 
 _NETNS = Path("/proc/self/ns/net")
 # Over TCP nothing else shows that a responder hangs.
@@ -46,11 +48,6 @@ class RemotePingPong(PingPong):
         words = super().client_words(protocol, address, port)
         words += secret_words(self.secret_file)
         return words + patience_words(protocol, self.timeout_ns)
-
-
-def secret_words(file: Path | None) -> list[str]:
-    """Arguments of a client's process that say where the secret is, if any."""
-    return ["--secret-file", str(file)] if file else []
 
 
 def patience_words(protocol: str, timeout_ns: int) -> list[str]:
@@ -101,15 +98,15 @@ class RemotePingPongRuns(PingPongRuns):
     def __init__(self, plan: RemotePingPong, address: str) -> None:
         super().__init__(plan)
         self._responder = address, plan.port
+        self._ends = [ResponderEnd(*self._responder, plan.secret_file)]
 
     def watched(self, protocols: tuple[str, ...]) -> Filter:
         """Those of its port here."""
         return own_sockets(self._responder[1:], protocols)
 
-    def other_ends(self) -> list[OtherEnd]:
+    def other_ends(self) -> Sequence[ResponderEnd]:
         """The one that it was given."""
-        assert isinstance(self._plan, RemotePingPong)
-        return [OtherEnd(*self._responder, self._plan.secret_file)]
+        return self._ends
 
     def as_dict(self) -> dict[str, Any]:
         """For run.json."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,14 +27,14 @@ from latprof_agent.workload.host_places import (
     device_to,
     dropped_here,
 )
-from latprof_agent.workload.programs import check_secret
+from latprof_agent.workload.programs import check_secret, secret_words
 from latprof_agent.workload.remote import (
     address_of,
     own_sockets,
     reported_plan,
-    secret_words,
 )
-from latprof_agent.workload.workload import OtherEnd, Workload
+from latprof_agent.workload.responder_half import ResponderEnd
+from latprof_agent.workload.workload import Workload
 
 
 @dataclass(frozen=True)
@@ -90,14 +91,15 @@ class RemoteBulkRuns(BulkRuns):
         super().__init__(plan)
         self._address = address
         self._device = device
+        self._ends = [ResponderEnd(address, plan.port, plan.secret_file)]
 
     def watched(self, protocols: tuple[str, ...]) -> Filter:
         """Those of the responder's port here."""
         return own_sockets((self._plan.port,), protocols)
 
-    def other_ends(self) -> list[OtherEnd]:
+    def other_ends(self) -> Sequence[ResponderEnd]:
         """The one that it was given."""
-        return [OtherEnd(self._address, self._plan.port, self._plan.secret_file)]
+        return self._ends
 
     def as_dict(self) -> dict[str, Any]:
         """For run.json."""

@@ -27,15 +27,15 @@ from latprof_agent.workload.mesh import (
     Place,
 )
 from latprof_agent.workload.mesh_log import MeshEnds
-from latprof_agent.workload.programs import check_secret
+from latprof_agent.workload.programs import check_secret, secret_words
 from latprof_agent.workload.remote import (
     address_of,
     own_sockets,
     patience_words,
     reported_plan,
-    secret_words,
 )
-from latprof_agent.workload.workload import OtherEnd, Workload
+from latprof_agent.workload.responder_half import ResponderEnd, place_text
+from latprof_agent.workload.workload import Workload
 
 HERE = "here"
 MOST_OTHERS = 31  # as in the lab, with this one
@@ -86,18 +86,6 @@ class RemoteMeshPlan(MeshPlan):
         return words + patience_words(self.protocol, self.timeout_ns)
 
 
-def place_text(place: Place) -> str:
-    """Write a responder's host, and its port.
-
-    Examples
-    --------
-    >>> place_text(("2001:db8::7", 7107)), place_text(("host", 7107))
-    ('[2001:db8::7]:7107', 'host:7107')
-    """
-    host, port = place
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def _as_in_flows(place: Place) -> Place:
     """Write a place as those of flows are: without a zone, IPv4 in its own way."""
     address = ip_address(place[0].partition("%")[0])
@@ -129,16 +117,16 @@ class RemoteMesh(MeshRuns):
         own = "", 0  # nobody sends to this host
         super().__init__(plan, setup, [own, *places], ends, one_clock=False)
         self._remote = plan
+        self._ends = [ResponderEnd(*place, plan.secret_file) for place in places]
 
     def watched(self, protocols: tuple[str, ...]) -> Filter:
         """Those of the responders' ports here."""
         ports = {port for _, port in self._remote.to}
         return own_sockets(tuple(sorted(ports)), protocols)
 
-    def other_ends(self) -> list[OtherEnd]:
+    def other_ends(self) -> Sequence[ResponderEnd]:
         """All that it was given, in their order."""
-        secret_file = self._remote.secret_file
-        return [OtherEnd(*place, secret_file) for place in self._places[1:]]
+        return self._ends
 
     def as_dict(self) -> dict[str, Any]:
         """For run.json."""

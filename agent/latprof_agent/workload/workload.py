@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from latprof_agent.capture.capture import Capture
 from latprof_agent.interrupts import Interrupt
@@ -40,12 +39,24 @@ class RunContext:
         self.recorder.note(round_trips=totals.described(), loaded=loaded)
 
 
-class OtherEnd(NamedTuple):
-    """A responder that is not ours; it may have recorded its half."""
+Look = Callable[[int], None]  # with the bytes that came until now; may raise
 
-    address: str
-    port: int
-    secret_file: Path | None
+
+class OtherEnd:
+    """Another host of a run, which may have recorded its half."""
+
+    kind = ""  # its file is called by it
+    numbered = False  # also where it is the only one
+
+    def described(self) -> dict[str, Any]:
+        """For run.json, which one it is."""
+        raise NotImplementedError
+
+    def fetch(
+        self, write: Callable[[bytes], object], most_bytes: int, look: Look
+    ) -> None:
+        """Take its recording; raises LendError where there is none to be had."""
+        raise NotImplementedError
 
 
 class Workload:
@@ -64,6 +75,9 @@ class Workload:
         """Which sockets are its own."""
         raise NotImplementedError
 
+    def make_ready(self, interrupt: Interrupt, progress: Progress) -> None:
+        """Wait for what it needs, before anything is recorded; what runs already."""
+
     def follow(self, scene: RunContext) -> None:
         """Run it until it is over, or asked to end, and record it meanwhile."""
         raise NotImplementedError
@@ -79,9 +93,9 @@ class Workload:
     def write(self, folder: RunFolder) -> None:
         """Leave files in the run folder that only this kind of workload has."""
 
-    def other_ends(self) -> list[OtherEnd]:
-        """Responders on other hosts that it had."""
-        return []
+    def other_ends(self) -> Sequence[OtherEnd]:
+        """Other hosts that it had, made before any of them is talked to."""
+        return ()
 
     def close(self) -> None:
         """End what is left of it."""

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import load_peer as peer
 import numpy as np
@@ -27,9 +28,9 @@ from latprof_agent.errors import LendError
 from latprof_agent.lend import frames
 from latprof_agent.lend.frames import Ending, Inlet, Outlet, TooLarge
 from latprof_agent.probes.layout import layout_of
-from latprof_agent.sinks.run_files import RunFolder
-from latprof_agent.workload.responder_half import fetch_halves
-from latprof_agent.workload.workload import OtherEnd
+from latprof_agent.sinks.run_files import TABLE_MODE, RunFolder
+from latprof_agent.workload.other_halves import fetch_halves
+from latprof_agent.workload.responder_half import ResponderEnd
 from load_peer import LOOPBACK, tcp_peer
 
 LAYOUT = layout_of()
@@ -74,12 +75,18 @@ def names_in(folder: RunFolder) -> set[str]:
     return {path.name for path in folder.path.iterdir()}
 
 
+def fetch(ends: list[ResponderEnd], folder: RunFolder, most: int = MOST) -> list[Any]:
+    found = fetch_halves(ends, folder, most, TABLE_MODE, lambda _bytes: None)
+    assert found["with_recording"] == []
+    return found["responder_recording"]
+
+
 def fetched(tmp_path: Path, port: int, most: int = MOST) -> tuple[dict, set[str]]:
     """What run.json says, and which files are there beside those of any run."""
     with folder_in(tmp_path) as folder:
         before = names_in(folder)
-        ends = [OtherEnd(LOOPBACK, port, None)]
-        (said,) = fetch_halves(ends, folder, 0, most, lambda _bytes: None)
+        ends = [ResponderEnd(LOOPBACK, port, None)]
+        (said,) = fetch(ends, folder, most)
         return said, names_in(folder) - before
 
 
@@ -99,7 +106,7 @@ def test_a_recording_is_kept_byte_for_byte(tmp_path):
     with tcp_peer(sends(LENT)) as port:
         said, files = fetched(tmp_path, port)
     assert said["why"] is None
-    assert (said["address"], said["port"]) == (LOOPBACK, port)
+    assert said["host"] == f"{LOOPBACK}:{port}"
     assert (said["file"], said["bytes"]) == ("responder.arrows.zst", len(RECORDING))
     assert files == {"responder.arrows.zst"}
     kept = tmp_path / "run" / "responder.arrows.zst"
@@ -115,8 +122,8 @@ def test_several_have_names_by_number_and_one_that_fails_costs_its_own_only(tmp_
         tcp_peer(sends(LENT)) as third,
         folder_in(tmp_path) as folder,
     ):
-        ends = [OtherEnd(LOOPBACK, port, None) for port in (first, second, third)]
-        found = fetch_halves(ends, folder, 0, MOST, lambda _bytes: None)
+        ends = [ResponderEnd(LOOPBACK, port, None) for port in (first, second, third)]
+        found = fetch(ends, folder)
     files = ["responder-1.arrows.zst", None, "responder-3.arrows.zst"]
     assert [one["file"] for one in found] == files
     assert [one["why"] is None for one in found] == [True, False, True]
@@ -237,10 +244,10 @@ def test_what_looks_may_end_it(tmp_path):
         raise Enough
 
     with tcp_peer(sends(b"")) as port, folder_in(tmp_path) as folder:
-        ends = [OtherEnd(LOOPBACK, port, None)]
+        ends = [ResponderEnd(LOOPBACK, port, None)]
         before = names_in(folder)
         with pytest.raises(Enough):
-            fetch_halves(ends, folder, 0, MOST, look)
+            fetch_halves(ends, folder, MOST, TABLE_MODE, look)
         assert names_in(folder) == before
 
 
@@ -259,7 +266,7 @@ def test_any_bytes_are_a_recording_or_one_reason(data):
         its.close()
         taken = io.BytesIO()
         try:
-            Inlet(ours, MOST).take(taken.write)
+            Inlet(ours.fileno()).take(taken.write, MOST)
         except LendError as error:
             assert "\n" not in str(error)
         else:
@@ -271,18 +278,18 @@ def test_any_bytes_are_a_recording_or_one_reason(data):
 def test_what_goes_out_comes_in(parts):
     whole = b"".join(parts)
     with pair() as (ours, its):
-        outlet = Outlet(its, len(whole))
+        outlet = Outlet(its.sendall, len(whole))
         for part in parts:
             outlet.write(part)
         outlet.end(Ending.WHOLE)
         taken = io.BytesIO()
-        Inlet(ours, len(whole)).take(taken.write)
+        Inlet(ours.fileno()).take(taken.write, len(whole))
     assert taken.getvalue() == whole
 
 
 def test_no_byte_more_goes_out_than_may():
     with pair() as (ours, its):
-        outlet = Outlet(its, 10)
+        outlet = Outlet(its.sendall, 10)
         outlet.write(bytes(9))
         with pytest.raises(TooLarge):
             outlet.write(bytes(2))
@@ -294,10 +301,10 @@ def test_a_rate_is_kept():
     """80 kbit/s: of 10,000 bytes the last leaves after a second, by any clock."""
     with pair() as (ours, its):
         began = time.monotonic()
-        outlet = Outlet(its, 20_000, rate_bps=80_000)
+        outlet = Outlet(its.sendall, 20_000, rate_bps=80_000)
         outlet.write(bytes(10_000))
         outlet.end(Ending.WHOLE)
         assert time.monotonic() - began >= 1.0
         taken = io.BytesIO()
-        Inlet(ours, 20_000).take(taken.write)
+        Inlet(ours.fileno()).take(taken.write, 20_000)
     assert len(taken.getvalue()) == 10_000
