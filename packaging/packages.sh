@@ -37,6 +37,8 @@ test program crun               crun             crun                 crun      
 test program sockperf           sockperf         sockperf             sockperf          sockperf          sockperf
 test program strace             strace           strace               strace            strace            strace
 test program systemd-analyze    systemd          systemd              systemd           systemd           systemd
+test program sshd               openssh-server   openssh-server       openssh           openssh           openssh-server
+test program ssh                openssh-client   openssh-clients      openssh           openssh           openssh-client
 test program openssl            openssl          openssl              openssl           openssl           openssl
 test program prometheus         prometheus       prometheus           prometheus        golang-github-prometheus-prometheus prometheus
 test program debootstrap        debootstrap      debootstrap          debootstrap       debootstrap       debootstrap

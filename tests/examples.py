@@ -46,6 +46,11 @@ class Example(NamedTuple):
         return self.words[0] == "echo" or "--to" in self.words
 
     @property
+    def needs_ssh(self) -> bool:
+        """Whether it goes to hosts by ssh."""
+        return "--with" in self.words
+
+    @property
     def written_to(self) -> str:
         """Where its output goes by `>`, or nothing."""
         found = re.search(r" > (\S+)", self.line)

@@ -31,6 +31,38 @@ def host_and_port(default_port: int) -> Callable[[str], HostPort]:
     return convert
 
 
+_SSH = "ssh:"
+_USER = re.compile(r"\w[\w.-]*")
+_GIVEN_TO_SSH = re.compile(r"[\w.:][\w.:%-]*")  # whose configuration may have a shell
+
+
+def ssh_hosts(text: str) -> tuple[tuple[str, str], ...]:
+    """Read ssh:[USER@]HOST[:PORT],...: what ssh is given, and digits of a port.
+
+    What begins with a dash would be an option of ssh's.
+    """
+    if not text.startswith(_SSH):
+        raise argparse.ArgumentTypeError(f"must be ssh:HOST,..., got {text!r}")
+    found = [_ssh_host(part.strip()) for part in text[len(_SSH) :].split(",")]
+    if twice := next((one for one in found if found.count(one) > 1), None):
+        raise argparse.ArgumentTypeError(f"must name each host once, got {twice[0]!r}")
+    return tuple(found)
+
+
+def _ssh_host(text: str) -> tuple[str, str]:
+    user, at, place = text.rpartition("@")
+    host, port = _split(place)
+    if (
+        not _GIVEN_TO_SSH.fullmatch(host)
+        or (at and not _USER.fullmatch(user))
+        or not 1 <= int(port or 22) <= 65535
+    ):
+        raise argparse.ArgumentTypeError(
+            f"must be [USER@]HOST or [USER@]HOST:PORT, got {text!r}"
+        )
+    return f"{user}{at}{host}", port or ""
+
+
 def _split(text: str) -> tuple[str, str | None]:
     """Return a host and the digits of its port, if any; no host where it is none."""
     if found := _IN_BRACKETS.fullmatch(text):

@@ -21,6 +21,7 @@ _NEEDS = {
     "max_acks": "interval",
     "secret_file": "to",
     "responder_bytes": "to",
+    "with": "duration",
     "trial": "find_rate",
 }
 # A mesh has an interval of its own.
@@ -51,6 +52,7 @@ _EXCLUDED_BY = {
     **dict.fromkeys(
         ("redis", "endpoint"), _Excluded((*FOR_LINK, "server_cpu"), _OF_A_LAB)
     ),
+    "no_recording": _Excluded(("with", "lend_until_eof"), "needs the recording, not"),
     "no_probes": _Excluded(("story",), "needs the probes, not"),
     "train": _Excluded(("max_acks", "load")),
     "duration": _Excluded(("volume",)),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from latprof_analysis import units
 from latprof_analysis.say import say_document, say_error
@@ -31,6 +32,9 @@ from latprof_agent.cli.run_options import (
 from latprof_agent.cli.story_options import make_room_for_stories
 from latprof_agent.cli.sweep import is_sweep, run_sweep
 
+if TYPE_CHECKING:
+    from latprof_agent.interrupts import Interrupt
+
 __all__ = ["add_options", "form_of", "run"]
 
 
@@ -47,6 +51,8 @@ def run(options: argparse.Namespace) -> int:
         require_root("run")
         if notice := checked.plan.notice():
             say_error(notice)
+        if options.lend_until_eof:
+            return _lend(options, checked, interrupt)
         from latprof_agent import session
         from latprof_agent.cli.progress_bar import progress_bar
 
@@ -56,6 +62,21 @@ def run(options: argparse.Namespace) -> int:
     if outcome.failure:
         say_error(str(outcome.failure))
         return outcome.failure.exit_code
+    return 0
+
+
+def _lend(options: argparse.Namespace, checked: Any, interrupt: Interrupt) -> int:
+    """Do the run for another host, which takes its recording; leave nothing here."""
+    from latprof_agent import session
+    from latprof_agent.workload.attached_there import UntilEof, folder_for_a_while
+
+    asked = UntilEof(interrupt, options.lend_until_eof)
+    with folder_for_a_while() as folder:
+        outcome = session.run(replace(checked, out=folder), asked, interrupt)
+        if outcome.failure:
+            say_error(str(outcome.failure))
+            return outcome.failure.exit_code
+        asked.send(folder)
     return 0
 
 
@@ -197,7 +218,14 @@ def _target(options: argparse.Namespace, _protocols: tuple[str, ...]) -> Any:
     from latprof_agent.cli.filter_options import filter_of
     from latprof_agent.workload.attached import Target
 
-    return Target(filter_of(options), float(options.duration or 0))
+    chosen, seconds = filter_of(options), float(options.duration or 0)
+    if not (hosts := getattr(options, "with")):
+        return Target(chosen, seconds)
+    from latprof_agent.workload import attached_there
+
+    attached_there.check_kinds(chosen.words)
+    there = tuple(attached_there.SshHost(*host) for host in hosts)
+    return attached_there.TargetOfHosts(chosen, seconds, there, options.story)
 
 
 def _command(options: argparse.Namespace, _protocols: tuple[str, ...]) -> Any:

@@ -119,10 +119,11 @@ time, until --duration is over, Ctrl-C, or the processes of --pid have ended.
 The other ends of TCP connections on this host are watched, too, unless a NAT is
 between.
 """,
-        ("duration", "story", *_OUTPUT),
+        ("duration", "with", "lend_until_eof", "story", *_OUTPUT),
         (
             "latprof run attach --port 80 --duration 5s",
             "latprof run attach --comm curl --duration 5s",
+            "latprof run attach --port 80 --duration 5s --with ssh:root@192.0.2.7",
             "latprof run attach --remote 10.0.0.0/8 --not port=22 --duration 5s",
         ),
     ),

@@ -13,7 +13,7 @@ from latprof_analysis import units
 from latprof_agent.cli import bulk_options, mesh_options, ops_options
 from latprof_agent.cli.echo import DEFAULT_PORT
 from latprof_agent.cli.filter_options import add_filter_options
-from latprof_agent.cli.host_option import HostPort, host_and_port
+from latprof_agent.cli.host_option import HostPort, host_and_port, ssh_hosts
 from latprof_agent.cli.lab_options import add_link
 from latprof_agent.cli.presets import add_preset
 from latprof_agent.cli.run_forms import (
@@ -58,6 +58,7 @@ def add_options(parser: Any, form: str = WITHOUT_NAME) -> None:
     _add_timing(group("timing"), form)
     ops_options.add_options(group("operations"))
     bulk_options.add_options(group("transfers"))
+    _add_hosts(group("other hosts"))
     _add_command(group("the program"))
     add_link(group("lab link, the same in both directions"), bare=form == "bulk")
     add_sweep(group("several runs"))
@@ -175,6 +176,23 @@ def _load(part: str, text: str) -> tuple[str, int, str, int]:
         )
     bps = units.within(units.rate, "1kbit", "1000gbit")(rate) if rate else 0
     return protocol, int(flows), direction or "up", bps
+
+
+def _add_hosts(group: Any) -> None:
+    group.add_argument(
+        "--with",
+        type=ssh_hosts,
+        default=(),
+        metavar="ssh:HOST,...",
+        help="record the same on these hosts meanwhile, by `ssh` without questions "
+        "(keys), as root or by `sudo -n`, and keep their recordings beside this one; "
+        "HOST may be USER@HOST:PORT; with --duration (default: this host alone)",
+    )
+    group.add_argument(
+        "--lend-until-eof",
+        type=units.within(units.duration_seconds, "1s", "2000h"),
+        help=argparse.SUPPRESS,  # of who has --with: see workload/attached_there.py
+    )
 
 
 _DURATION = {
