@@ -209,7 +209,8 @@ def refused(there: SshServer, out: Path, lab: Lab, with_: str = "") -> Any:
     [
         (None, "latprof: not found"),
         ("echo 'latprof: attaching needs root' >&2; exit 1", "attaching needs root"),
-        ("echo Welcome", "ssh ended without a word"),
+        ("exit 3", "ssh ended without a word"),
+        ("echo Welcome; exec cat", "let login shells there print nothing"),
     ],
 )
 def test_a_host_that_cannot_is_one_line_and_leaves_no_folder(

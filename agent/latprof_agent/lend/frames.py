@@ -140,6 +140,11 @@ class Inlet:
             self._held = self._held[len(WAIT) :]
         return heard
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether what came, where nothing is taken yet, is of another program."""
+        return not WAIT.startswith(self._held[: len(WAIT)])
+
     def take(
         self,
         write: Callable[[bytes], object],

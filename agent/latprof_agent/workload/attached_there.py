@@ -125,6 +125,11 @@ class AttachedThere(OtherEnd):
     def begun(self) -> bool:
         """Whether it records; raises WorkloadError where it will not."""
         begun = self.heard()
+        if self._inlet.is_foreign:
+            raise WorkloadError(
+                f"cannot record on {self.host}: what it says is not of latprof; let "
+                "login shells there print nothing where there is no terminal"
+            )
         if not begun and self._inlet.ended:
             raise WorkloadError(f"cannot record on {self.host}: {self.why()}")
         return begun
