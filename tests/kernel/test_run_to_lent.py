@@ -106,6 +106,12 @@ def test_each_client_is_lent_what_the_responder_recorded_of_it_alone(
         assert said["bytes"] == lent.stat().st_size
         assert not [text for text in warnings if "is not here" in text]
         own = lab.address_of(client)
+        joined = pd.read_csv(tmp_path / client / "joined" / "messages.csv")
+        columns = ["send_ns", "read_ns", "transit_low_ns", "transit_high_ns"]
+        # beside what the responder's connection of control says
+        whole_ones = joined[joined[columns].notna().all(axis=1)]
+        assert len(whole_ones) >= SENT
+        assert set(whole_ones["clocks"]) <= {"good", "approximate"}
         here = rebuilt(lent, tmp_path / f"{client}-lent")
         assert len(here) >= SENT
         ports = set(here["source_port"]) | set(here["destination_port"])

@@ -55,10 +55,14 @@ def run(options: argparse.Namespace) -> int:
             return _lend(options, checked, interrupt)
         from latprof_agent import session
         from latprof_agent.cli.progress_bar import progress_bar
+        from latprof_agent.join.own_run import joined_with_others
 
         with progress_bar(enabled=not options.quiet) as progress:
             outcome = session.run(checked, progress, interrupt, notice=_warn)
-    say_document(outcome.summary, as_json=options.json, everything=options.all)
+            shown = outcome.summary
+            if not outcome.failure:
+                shown = joined_with_others(outcome.folder, shown, progress, _warn)
+    say_document(shown, as_json=options.json, everything=options.all)
     if outcome.failure:
         say_error(str(outcome.failure))
         return outcome.failure.exit_code

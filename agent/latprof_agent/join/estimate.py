@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from latprof_analysis.clocks import (
@@ -79,6 +80,12 @@ def estimate(
     seen = SeenPackets(layout.rings["flows"], len(hosts))
     for host in hosts:
         _read(host, layout, seen, progress)
+    for first, second in combinations(hosts, 2):
+        if seen.have_same_ends(first.number, second.number):
+            raise LatprofError(
+                f"cannot join: {first.path} and {second.path} have the same ends of "
+                "connections, so that both are of one host; give one of them"
+            )
     pairs, packets, sightings = {}, {}, {}
     for one, other, there, back in _in_order(hosts, seen):
         resolution = _resolution(there, back)

@@ -129,9 +129,10 @@ def _watched(said: dict[str, Any]) -> str | None:
     return attached.get("to")
 
 
-def open_hosts(folders: Sequence[Path]) -> list[JoinedHost]:
+def open_hosts(folders: Sequence[Path], *, one_boot: bool = False) -> list[JoinedHost]:
     """Open the recordings of run folders, or recordings by their paths.
 
+    With `one_boot` they may be of one host, as of its namespaces.
     Raises UsageError where they are none of several hosts, ReadError where one cannot
     be read by this version.
     """
@@ -142,7 +143,7 @@ def open_hosts(folders: Sequence[Path]) -> list[JoinedHost]:
         )
     hosts = [_opened(number, folder) for number, folder in enumerate(folders)]
     for one, other in combinations(hosts, 2):
-        _check_pair(one, other)
+        _check_pair(one, other, one_boot=one_boot)
     _name_apart(hosts)
     return hosts
 
@@ -166,13 +167,13 @@ def _opened(number: int, given: Path) -> JoinedHost:
     return JoinedHost(number, path, name, header, recording.layout)
 
 
-def _check_pair(one: JoinedHost, other: JoinedHost) -> None:
+def _check_pair(one: JoinedHost, other: JoinedHost, *, one_boot: bool) -> None:
     if one.path.samefile(other.path):
         raise UsageError(
             f"FOLDER: {one.path} was given twice; give one folder of each host"
         )
     boots = [host.header["host"].get("boot") for host in (one, other)]
-    if boots[0] and boots[0] == boots[1]:
+    if boots[0] and boots[0] == boots[1] and not one_boot:
         raise UsageError(
             f"FOLDER: {one.path} and {other.path} are of one host ({one.name}, since "
             "the same boot), whose clock is one; give one folder of each host"

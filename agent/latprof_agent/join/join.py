@@ -52,6 +52,7 @@ class JoinOptions:
     reference: str | None = None  # the host on whose clock stamps are
     assumed: Assumed = NOTHING_ASSUMED
     parquet: bool = False
+    one_boot: bool = False  # hosts may be namespaces of one
 
 
 class _Joining:
@@ -125,7 +126,7 @@ def join(
     Raises LatprofError where they cannot be read or joined, or nothing can be written.
     """
     check_free(out, calling_user())
-    hosts = open_hosts(folders)
+    hosts = open_hosts(folders, one_boot=options.one_boot)
     layout = joined_layout(hosts)
     found = estimate(hosts, layout, options.reference, options.assumed, progress)
     tables = TABLES | {

@@ -164,7 +164,7 @@ def _copy(
     until: float,
 ) -> Ending:
     """Copy what was recorded until it was asked for, or until there is no more."""
-    for step in recording.steps(mine.since_ns, ALWAYS):
+    for step in recording.steps(since_ns=mine.since_ns, always=ALWAYS):
         if kept := mine.of(step):
             writer.copy(kept)
         if (step.drained_ns or 0) >= asked_ns:

@@ -173,7 +173,11 @@ class Recording:
             yield from steps
 
     def _steps_of(
-        self, batch: Any, wanted: Collection[str], since_ns: int, always: Collection[str]
+        self,
+        batch: Any,
+        wanted: Collection[str],
+        since_ns: int,
+        always: Collection[str],
     ) -> Iterator[Step]:
         for row in range(batch.num_rows):
             one = batch.slice(row, 1)

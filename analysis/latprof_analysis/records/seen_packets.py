@@ -20,7 +20,12 @@ from numpy.typing import NDArray
 
 from latprof_analysis.clocks import Sightings
 from latprof_analysis.records.arrays import Batch, Records
-from latprof_analysis.records.flows import SIDE_RECEIVER, SIDE_SENDER, Flows
+from latprof_analysis.records.flows import (
+    IPPROTO_TCP,
+    SIDE_RECEIVER,
+    SIDE_SENDER,
+    Flows,
+)
 from latprof_analysis.records.host_records import FlowNumbers
 from latprof_analysis.records.stream_key import stream_key
 
@@ -87,10 +92,12 @@ class SeenPackets:
             _OfHost(FlowNumbers(host), _Kept(), _Kept(), _Kept(), [])
             for host in range(hosts)
         ]
-        # flows' numbers that each host announced as their sender's, or receiver's
-        self._ends: list[dict[int, set[int]]] = [
-            {SIDE_SENDER: set(), SIDE_RECEIVER: set()} for _ in range(hosts)
-        ]
+        # flows' numbers that each host announced as their sender's, or receiver's: all,
+        # and those of streams
+        self._ends, self._streams = (
+            [{SIDE_SENDER: set[int](), SIDE_RECEIVER: set[int]()} for _ in range(hosts)]
+            for _ in range(2)
+        )
 
     def add(self, host: int, batch: Batch) -> None:
         """Take in one host's records of RINGS, as `HostRecords` gives them."""
@@ -101,7 +108,10 @@ class SeenPackets:
         if len(announced):
             self.flows.add(announced)
             for side, numbers in self._ends[host].items():
-                numbers.update(announced["flow"][announced["side"] == side].tolist())
+                of_side = announced[announced["side"] == side]
+                numbers.update(of_side["flow"].tolist())
+                streams = of_side["flow"][of_side["protocol"] == IPPROTO_TCP]
+                self._streams[host][side].update(streams.tolist())
         mine.sent.add(*_sent(batch["sent_messages"]))
         mine.received.add(*_received(batch["received_ranges"]))
         if ACKS in batch:
@@ -125,6 +135,18 @@ class SeenPackets:
                 back = _crossing(seen[second], seen[first])
                 if len(there.sent_ns) or len(back.sent_ns):
                     yield first, second, there, back
+
+    def have_same_ends(self, one: int, other: int) -> bool:
+        """Whether two hosts announced the same end of a connection: then they are one.
+
+        Of datagrams equal ports at both ends may be of two connections.
+        """
+        return any(
+            mine & theirs
+            for mine, theirs in zip(
+                self._streams[one].values(), self._streams[other].values(), strict=True
+            )
+        )
 
     def flows_between(self, first: int, second: int) -> int:
         """Count flows from one host to another of which both ends were seen."""
