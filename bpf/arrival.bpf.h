@@ -38,7 +38,10 @@ struct arrival {
 	__u64 dev;
 	__u64 data; /* where its IP header is ... */
 	__u64 mark; /* ... and a hash of what stands there first */
-	__u64 sender_netns; /* cookie, of datagrams; 0 not known */
+	union {
+		__u64 sender_netns; /* cookie, of datagrams; 0 not known */
+		__u32 acknowledges; /* of a bare ACK: up to where; 0 of none */
+	};
 	__u32 length; /* bytes from there */
 	__u16 identification;
 	__u16 flags; /* RECORD_ENTRY_QUEUED */
@@ -237,25 +240,29 @@ static __always_inline bool is_tcp(const struct packet_front *front,
 	return (first & 0xf0) == 0x60 && (first >> 48 & 0xff) == IPPROTO_TCP;
 }
 
-/* A segment with data: its ports and sequence number, as they stand in its
- * header. */
-static __always_inline void segment_note(__u64 data, __u32 header, __u32 total,
-					 __u32 length, __u64 t_ns)
+/* What stands in its TCP header: of a segment with data its ports and sequence
+ * number, of a bare ACK its number. */
+static __always_inline void segment_note(struct arrival *packet, __u32 header,
+					 __u32 total)
 {
 	struct segment_arrival *a;
 	struct tcp_header tcp;
 	__u32 bytes, end, ports;
 
-	tcp_header_at((unsigned char *)data + header, &tcp);
-	bytes = (total ? total : length) - header - (tcp.offset >> 4) * 4;
-	if (!bytes)
+	tcp_header_at((unsigned char *)packet->data + header, &tcp);
+	bytes = (total ? total : packet->length) - header -
+		(tcp.offset >> 4) * 4;
+	if (!bytes) {
+		if (tcp.flags & TCP_FLAG_ACK)
+			packet->acknowledges = bpf_ntohl(tcp.acknowledge);
 		return;
+	}
 	end = bpf_ntohl(tcp.sequence) + bytes;
 	ports = (__u32)tcp.destination << 16 | tcp.source;
 	a = segment_arrival_of(ports, end);
 	if (!a)
 		return;
-	a->t_ns = t_ns;
+	a->t_ns = packet->t_ns;
 	a->ports = ports;
 	a->end = end;
 	a->bytes = bytes;
@@ -319,12 +326,13 @@ static __always_inline void arrival_note(struct sk_buff *skb)
 	if (!again) {
 		a->t_ns = bpf_ktime_get_ns();
 		a->flags = 0;
+		a->sender_netns = 0;
 	} else if (from_ifb) {
 		a->flags = RECORD_ENTRY_QUEUED;
 	}
 	if (is_tcp(&front, &header, &total)) {
 		if (options.tcp)
-			segment_note(data, header, total, length, a->t_ns);
+			segment_note(a, header, total);
 	} else if (options.udp) {
 		if (!again)
 			a->sender_netns = sender_netns(skb);

@@ -41,10 +41,12 @@ typedef _Bool bool;
 #define SOCK_DEAD 0 /* bit: no process has it any more */
 #define SOCK_DONE 1 /* bit: TCP has its peer's FIN */
 #define IFF_LOOPBACK 8
+#define LOOPBACK_IFINDEX 1 /* in every namespace */
 #define ETH_P_IP 0x0800
 #define ETH_P_IPV6 0x86dd
 #define TCP_FLAG_FIN 1
 #define TCP_FLAG_SYN 2
+#define TCP_FLAG_ACK 16
 #define TC_H_ROOT 0xffffffff
 #define MSG_PEEK 0x2
 #define MSG_DONTWAIT 0x40
@@ -339,6 +341,7 @@ struct sk_buff {
 	char cb[48];
 	unsigned int len;
 	unsigned int data_len; /* of it in pages */
+	int skb_iif; /* device that it came by */
 	unsigned long _nfct; /* conntrack's, and bits of its own */
 	__u8 tc_skip_classify : 1;
 	__be16 protocol;
@@ -370,6 +373,7 @@ struct tcp_skb_cb {
 			__u16 tcp_gso_segs;
 		};
 	};
+	__u32 ack_seq;
 };
 
 /* for their numbers as types: all fields of headers are in the structs below */

@@ -43,7 +43,9 @@ static __always_inline void tcp_header_at(unsigned char *transport,
 		ret->source = header->source;
 		ret->destination = header->destination;
 		ret->sequence = header->sequence;
+		ret->acknowledge = header->acknowledge;
 		ret->offset = header->offset;
+		ret->flags = header->flags;
 	} else {
 		bpf_probe_read_kernel(ret, sizeof(*ret), transport);
 	}

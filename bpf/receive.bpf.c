@@ -8,6 +8,8 @@
  *                          UDP: the queued packet  ->  datagram entry
  *   tcp_probe:             fewer bytes than the reader asks for at once, for
  *                          which nobody is woken   ->  receive FIFO
+ *   tcp_probe:             a bare ACK of bytes that this end has sent, which
+ *                          nothing acknowledged before  ->  acknowledgements
  *
  * A segment that met its socket in use waits in the backlog, where TCP may add
  * later ones to it; and the kernel copies a packet for generic XDP, or when its
@@ -24,6 +26,9 @@
 #include <bpf/bpf_tracing.h>
 
 RING(early_segments, early_segment);
+RING(acknowledgements, acknowledged);
+
+#define ACKNOWLEDGED_SHIFT 20 /* 1.05 ms */
 
 SEC("?tp_btf/netif_receive_skb")
 int BPF_PROG(on_arrive, struct sk_buff *skb)
@@ -126,6 +131,51 @@ static __noinline void segment_below_mark(struct sock *sk,
 			segment->ttl, flags);
 }
 
+/* Of a one-sided stream only ACKs come back, and a host's clock is known from
+ * what goes both ways. One in each 2^20 ns is enough for that. While its socket
+ * is in use TCP makes one of several: the number is that of the packet that
+ * arrived, which is the first of them. */
+static __noinline void acknowledged_emit(struct sock *sk,
+					 const struct sk_buff *skb,
+					 const struct tcp_sock *tp)
+{
+	const struct arrival *a = arrival_at(skb);
+	struct stream *s = stream_known(sk);
+	struct acknowledged *record;
+	__u32 time;
+
+	if (!s || !sender_begun(s) || !a ||
+	    a->data != (__u64)skb->head + skb->network_header)
+		return;
+	time = a->t_ns >> ACKNOWLEDGED_SHIFT;
+	if (s->acknowledged == time || !a->acknowledges ||
+	    (__s32)(a->acknowledges - tp->snd_una) <= 0)
+		return;
+	record = RESERVE(acknowledgements);
+	if (!record)
+		return;
+	s->acknowledged = time;
+	record->flow = s->flow_out;
+	record->end = offset_near(s->given_end, s->out_zero, a->acknowledges);
+	record->arrive_ns = a->t_ns;
+	SUBMIT(record);
+}
+
+/* What counts here is the packet's own number, unless TCP will not take it. */
+static __always_inline void acknowledged_note(struct sock *sk,
+					      const struct sk_buff *skb)
+{
+	const struct tcp_skb_cb *cb = (const void *)skb->cb;
+	const struct tcp_sock *tp;
+
+	if (histograms || skb->skb_iif == LOOPBACK_IFINDEX)
+		return;
+	tp = tcp_of(sk);
+	if (tp && (__s32)(cb->ack_seq - tp->snd_una) > 0 &&
+	    (__s32)(cb->ack_seq - tp->snd_nxt) <= 0)
+		acknowledged_emit(sk, skb, tp);
+}
+
 SEC("?tp_btf/tcp_probe")
 int BPF_PROG(on_segment, struct sock *sk, struct sk_buff *skb)
 {
@@ -139,8 +189,10 @@ int BPF_PROG(on_segment, struct sock *sk, struct sk_buff *skb)
 			spurious_count(sk);
 	}
 	held_at_segment(sk, cb->seq == cb->end_seq);
-	if (cb->seq == cb->end_seq)
-		return 0; /* an acknowledgement: nothing to read */
+	if (cb->seq == cb->end_seq) {
+		acknowledged_note(sk, skb);
+		return 0; /* nothing to read */
+	}
 	segment = segment_in_hand();
 	if (!segment)
 		return 0;

@@ -126,6 +126,14 @@ struct early_segment {
 	__u64 arrive_ns;
 };
 
+/* An ACK came for bytes that this end has sent, and it was the first one for
+ * the last of them. */
+struct acknowledged {
+	__u64 flow; /* of the bytes */
+	__u64 end; /* offset of the last one that it acknowledges */
+	__u64 arrive_ns;
+};
+
 /* A packet left for the driver of a device below its first one: a bridge's
  * port, the NIC below a tunnel. The last of them is the sender's `xmit`. */
 struct lower_transmit {
@@ -667,6 +675,7 @@ _Static_assert(sizeof(struct task) == 32, "task");
 _Static_assert(sizeof(struct retransmit) == 40, "retransmit");
 _Static_assert(sizeof(struct freed_segment) == 48, "freed_segment");
 _Static_assert(sizeof(struct early_segment) == 24, "early_segment");
+_Static_assert(sizeof(struct acknowledged) == 24, "acknowledged");
 _Static_assert(sizeof(struct lower_transmit) == 48, "lower_transmit");
 _Static_assert(sizeof(struct path_device) == 64, "path_device");
 _Static_assert(sizeof(struct term) == 40, "term");

@@ -103,7 +103,10 @@ struct stream {
 	__u8 asked : 1; /* a request was read, and `work` is of then */
 	__u8 worked : 2; /* ... between that and its answer: enum worked */
 	struct handshake handshake;
-	__u32 handshake_us; /* RTT, until it is counted */
+	union {
+		__u32 handshake_us; /* counting: RTT, until it is counted */
+		__u32 acknowledged; /* else when an ACK was recorded last */
+	};
 	__u16 window; /* of time, that it is followed in, the low bits */
 	__u16 floor_counted; /* when the RTT's floor was counted, in 2^30 ns */
 	struct exchange exchange;

@@ -73,6 +73,6 @@ def test_the_flight_recorder_takes_4_mb_of_each_cpu():
 
 
 def test_the_memory_is_what_is_said_of_it():
-    assert round(memory_bytes(large_ring_bytes(2)) / 1e6, 1) == 15.7
+    assert round(memory_bytes(large_ring_bytes(2)) / 1e6, 1) == 16.0
     for cpus in (1, 8, 32, 33, 64, 256):
         assert cpus * memory_bytes(large_ring_bytes(cpus)) < 700 * MIB

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from latprof_analysis.read.result import ReadError
-from latprof_analysis.records.recording import LATER_FIELDS, Recording
+from latprof_analysis.records.recording import LATER_FIELDS, LATER_RINGS, Recording
 from latprof_analysis.version import VERSION
 
 from latprof_agent.errors import LatprofError
@@ -55,6 +55,7 @@ def check_fields(recording: Recording) -> None:
     missing = [
         f"{ring}.{name}" if ring in had else ring
         for ring, dtype in layout_of().rings.items()
+        if ring in had or ring not in LATER_RINGS
         for name in dtype.names or ()
         if (ring not in had or name not in (had[ring].names or ()))
         and (ring, name) not in LATER_FIELDS

@@ -65,6 +65,8 @@ class RecordLayout:
 
 # Fields that recordings of before lack: a flag says which records have them.
 LATER_FIELDS = frozenset({("sent_messages", "run"), ("sent_messages", "waited")})
+# Rings that they lack as a whole: no row is made of these.
+LATER_RINGS = frozenset({"acknowledgements"})
 # Of the header's layout: what numbers in records mean, by name.
 WORDS = tuple(field.name for field in fields(RecordLayout) if field.name != "rings")
 
