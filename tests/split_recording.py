@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 Clock = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 # By which end of a flow a ring's records are.
 _OF_SENDER = (
-    *("sent_messages", "retransmits", "lower_transmits", "acknowledged"),
+    *("sent_messages", "retransmits", "lower_transmits", "acknowledgements"),
     "path_devices",
 )
 _OF_RECEIVER = ("received_ranges", "early_segments")

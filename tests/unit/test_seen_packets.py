@@ -23,8 +23,7 @@ def records(ring: str, **columns) -> np.ndarray:
 
 
 def batch(**rings: np.ndarray) -> dict:
-    known = (ring for ring in RINGS if ring in LAYOUT.rings)
-    return {ring: rings.get(ring, np.empty(0, LAYOUT.rings[ring])) for ring in known}
+    return {ring: rings.get(ring, np.empty(0, LAYOUT.rings[ring])) for ring in RINGS}
 
 
 def announced(*flows: int, side: int, protocol: int = IPPROTO_TCP) -> np.ndarray:
@@ -109,6 +108,36 @@ def test_datagrams_that_are_alike_meet_where_none_was_lost(arrived, met):
     there = [one[2] for one in found]
     assert sum(len(one.sent_ns) for one in there) == met
     assert all((one.arrived_ns - one.sent_ns == 1).all() for one in there)
+
+
+def test_who_acknowledges_bytes_had_got_them():
+    """Of a stream one way alone its ACKs are the way back."""
+    ((_, _, there, back),) = seen(
+        batch(
+            flows=announced(5, side=SENDER),
+            sent_messages=records(
+                "sent_messages", flow=[5] * 2, end=[100, 200], xmit_ns=[10, 20]
+            ),
+            acknowledgements=records(
+                "acknowledgements",
+                flow=[5] * 3,
+                end=[100, 150, 200],
+                arrive_ns=[15, 16, 26],
+            ),
+        ),
+        batch(
+            flows=announced(5, side=RECEIVER),
+            received_ranges=records(
+                "received_ranges",
+                flow=[5] * 2,
+                end=[100, 200],
+                arrive_ns=[AHEAD + 12, AHEAD + 22],
+            ),
+        ),
+    )
+    assert len(there.sent_ns) == 2
+    # of half of a range the one before it had come
+    assert (back.arrived_ns - back.sent_ns + AHEAD).tolist() == [3, 4, 4]
 
 
 def test_of_more_than_there_is_room_for_both_hosts_keep_the_same(monkeypatch):

@@ -129,7 +129,7 @@ def _read(
     host: JoinedHost, layout: RecordLayout, seen: SeenPackets, progress: Progress
 ) -> None:
     moves = HostRecords(host.number, lambda times: times)
-    rings = {ring: layout.rings[ring] for ring in RINGS if ring in layout.rings}
+    rings = {ring: layout.rings[ring] for ring in RINGS}
     waiting: list[Batch] = []
     count = 0
 

@@ -34,8 +34,7 @@ Keys = NDArray[np.uint64]
 
 # Halves of one host that are kept, of each kind.
 MOST = 2_000_000
-ACKS = "acknowledged"
-RINGS = ("flows", "sent_messages", "received_ranges", "retransmits", ACKS)
+RINGS = ("flows", "sent_messages", "received_ranges", "retransmits", "acknowledgements")
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -114,10 +113,9 @@ class SeenPackets:
                 self._streams[host][side].update(streams.tolist())
         mine.sent.add(*_sent(batch["sent_messages"]))
         mine.received.add(*_received(batch["received_ranges"]))
-        if ACKS in batch:
-            acks = batch[ACKS]
-            arrive_ns = acks["arrive_ns"].astype("i8")
-            mine.acknowledged.add(acks["flow"], acks["end"], arrive_ns)
+        acks = batch["acknowledgements"]
+        arrive_ns = acks["arrive_ns"].astype("i8")
+        mine.acknowledged.add(acks["flow"], acks["end"], arrive_ns)
         again = batch["retransmits"]
         if len(again):
             start, end = again["start"].astype("i8"), again["end"].astype("i8")
