@@ -12,7 +12,7 @@ from latprof_analysis.study.totals import percentiles
 from numpy.typing import NDArray
 
 from latprof_agent.join.estimate import Estimate
-from latprof_agent.join.hosts import JoinedHost
+from latprof_agent.join.host_recordings import JoinedHost
 from latprof_agent.join.joined_rows import Crossing
 
 COLUMNS = (

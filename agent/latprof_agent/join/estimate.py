@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from latprof_agent.errors import LatprofError
 from latprof_agent.join.batches import ENOUGH, together
-from latprof_agent.join.hosts import (
+from latprof_agent.join.host_recordings import (
     JoinedHost,
     reference_of,
     said_of_wall_clocks,

@@ -24,7 +24,7 @@ from latprof_analysis.version import VERSION
 
 from latprof_agent.join.clock_tables import COLUMNS, clock_rows, clocks_document
 from latprof_agent.join.estimate import NOTHING_ASSUMED, Assumed, Estimate, estimate
-from latprof_agent.join.hosts import JoinedHost, open_hosts
+from latprof_agent.join.host_recordings import JoinedHost, open_hosts
 from latprof_agent.join.joined_rows import Crossing, JoinedSink
 from latprof_agent.join.joined_run import JoinedRun
 from latprof_agent.join.joined_sample import JoinedSample

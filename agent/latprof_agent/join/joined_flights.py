@@ -32,7 +32,7 @@ from latprof_agent.capture.recorded_flights import (
     QueueTable,
     RecordedFlights,
 )
-from latprof_agent.join.hosts import JoinedHost
+from latprof_agent.join.host_recordings import JoinedHost
 
 # A record has 16 bits for its CPU.
 CPU_BITS = 10

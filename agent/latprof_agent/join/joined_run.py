@@ -12,7 +12,7 @@ from latprof_analysis.records.joiner import Joiner
 from latprof_analysis.records.recording import PERIODS, RecordLayout, Step
 from numpy.typing import NDArray
 
-from latprof_agent.join.hosts import JoinedHost
+from latprof_agent.join.host_recordings import JoinedHost
 from latprof_agent.join.joined_flights import (
     JoinedFlights,
     with_own_numbers,

@@ -8,7 +8,7 @@ from latprof_analysis.records.host_records import PID_BITS
 from latprof_analysis.records.joiner import Joiner
 from latprof_analysis.records.recording import RecordLayout, Step
 
-from latprof_agent.join.hosts import JoinedHost
+from latprof_agent.join.host_recordings import JoinedHost
 from latprof_agent.join.joined_rows import JoinedSink
 from latprof_agent.join.merged import MergedStep
 from latprof_agent.monitor.sample_rows import SampledMessages, SampleRows

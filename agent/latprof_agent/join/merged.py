@@ -13,7 +13,7 @@ from latprof_analysis.records.host_records import HostRecords
 from latprof_analysis.records.recording import CLOCKS, PERIODS, Step
 
 from latprof_agent.join.batches import ENOUGH, together
-from latprof_agent.join.hosts import JoinedHost
+from latprof_agent.join.host_recordings import JoinedHost
 from latprof_agent.recorder import JOIN_NS
 
 _NOTHING_YET = -(1 << 62)
