@@ -9,11 +9,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from latprof_analysis.clocks.line_maps import backward, onward
 from latprof_analysis.clocks.pairs import PPB, State
-from latprof_analysis.stats import Floats, Ints
+from latprof_analysis.stats import Floats, Ints, Result
 
 
 @dataclass(frozen=True)
-class HostClock:
+class HostClock(Result):
     """The clock of one host by the reference's, as a table: k rows in order of time.
 
     Attributes
@@ -39,7 +39,7 @@ class HostClock:
 
 
 @dataclass(frozen=True)
-class Loop:
+class Loop(Result):
     """How far the offsets around three hosts fail to add up to nothing.
 
     Attributes
@@ -59,7 +59,7 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class HostClocks:
+class HostClocks(Result):
     """Clocks of h hosts, by that of one, at k knots.
 
     Attributes

@@ -23,12 +23,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from latprof_analysis.clocks.line_maps import at_knots, backward, onward
-from latprof_analysis.stats import Floats, Ints
+from latprof_analysis.stats import Floats, Ints, Result
 
 PPB = 1e9
 
@@ -62,7 +63,7 @@ _WORDS = {
 
 
 @dataclass(frozen=True)
-class PairClock:
+class PairClock(Result):
     """The clock of host b by that of host a.
 
     Arrays have a value for each of k knots, and are straight lines between them; `low`
@@ -105,6 +106,11 @@ class PairClock:
     base_round_trip_ns: float
     seen_ns: Ints
     leftover_ns: Floats
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields for JSON; None for what is infinite."""
+        reasons = {state.word: reason for state, reason in self.reasons.items()}
+        return super().as_dict() | {"reasons": reasons}
 
     @property
     def low_ns(self) -> Floats:

@@ -27,8 +27,10 @@ def _plain(value: Any) -> Any:
     if is_dataclass(value):
         return {name: _plain(field) for name, field in vars(value).items()}
     if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, tuple):
+        plain = value.tolist()
+        finite = value.dtype.kind != "f" or np.isfinite(value).all()
+        return plain if finite else _plain(plain)
+    if isinstance(value, tuple | list):
         return [_plain(each) for each in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
