@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from latprof_agent.join.estimate import Estimate
 from latprof_agent.join.host_recordings import JoinedHost
 from latprof_agent.join.joined_rows import Crossing
+from latprof_agent.join.wall_clocks import WallClock, wall_clock
 
 COLUMNS = (
     *("host", "reference", "at_ns", "offset_ns", "low_ns", "high_ns"),
@@ -50,11 +51,23 @@ def clocks_document(
     hosts: Sequence[JoinedHost], found: Estimate, crossing: Crossing
 ) -> dict[str, Any]:
     """Say what is known of each pair of hosts, and how well all of it adds up."""
+    walls = [wall_clock(host.known_clocks()) for host in hosts]
     return {
         "reference": hosts[found.clocks.reference].name,
         "pairs": [
             _pair(hosts[one], hosts[other], pair, found, crossing)
+            | _walls(pair, walls[one], walls[other])
             for (one, other), pair in found.pairs.items()
+        ],
+        "wall_clocks_set": [
+            {
+                "host": host.name,
+                "times": wall.times_set,
+                "by_ns": wall.by_ns,
+                "error_ns": wall.by_error_ns,
+            }
+            for host, wall in zip(hosts, walls, strict=True)
+            if wall.times_set
         ],
         "loops": [
             {
@@ -79,14 +92,10 @@ def _pair(
     there, back = found.packets[ends]
     half = (pair.minus_ns + pair.plus_ns) / 2
     half = half[np.isfinite(half)]
-    wall = pair.offset_ns + _ahead(other, pair.at_ns + pair.offset_ns)
-    wall = wall - _ahead(one, pair.at_ns)
-    middle = len(pair.at_ns) // 2
     return {
         "hosts": [one.name, other.name],
         "state": _state(pair),
         "reason": "; ".join(pair.reasons.values()),
-        "wall_offset_ns": int(wall[middle]),
         "error_ns": round(float(np.median(half))) if len(half) else None,
         "largest_error_ns": round(float(half.max())) if len(half) else None,
         "drift_ppb": round(float(np.median(pair.drift_ppb))),
@@ -96,7 +105,20 @@ def _pair(
         "messages": [crossing.crossed[ends], crossing.crossed[ends[::-1]]],
         "unknown": [_unknown(crossing, *ends), _unknown(crossing, *ends[::-1])],
         "ways": [_way(crossing, *ends), _way(crossing, *ends[::-1])],
-        "over_time": _over_time(pair, wall),
+    }
+
+
+def _walls(pair: PairClock, one: WallClock, other: WallClock) -> dict[str, Any]:
+    """Say how far two wall clocks are apart, as they stood at last.
+
+    When one of them was set is not known better than a second, and of no stamp.
+    """
+    wall = pair.offset_ns + (other.ahead_ns - one.ahead_ns)
+    error_ns = one.error_ns + other.error_ns
+    return {
+        "wall_offset_ns": int(wall[len(wall) // 2]),
+        "wall_error_ns": error_ns,  # beside that of the pair
+        "over_time": _over_time(pair, wall, error_ns),
     }
 
 
@@ -106,16 +128,6 @@ def _state(pair: PairClock) -> str:
     if (states == State.BROKEN).any():
         return State.BROKEN.word
     return State(int(np.bincount(states).argmax())).word
-
-
-def _ahead(host: JoinedHost, at_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return what a host's wall clock was ahead of its CLOCK_MONOTONIC."""
-    clocks = host.known_clocks()
-    ahead = clocks["realtime_ns"] - clocks["monotonic_ns"]
-    first = ahead[0]
-    monotonic = clocks["monotonic_ns"]
-    since = np.interp(at_ns - monotonic[0], monotonic - monotonic[0], ahead - first)
-    return np.asarray(first + since.round().astype("i8"))
 
 
 def _unknown(crossing: Crossing, one: int, other: int) -> dict[str, int]:
@@ -136,15 +148,17 @@ def _way(crossing: Crossing, *ends: int) -> dict[str, Any]:
     }
 
 
-def _over_time(pair: PairClock, wall: NDArray[np.int64]) -> dict[str, list[Any]]:
+def _over_time(
+    pair: PairClock, wall: NDArray[np.int64], error_ns: int
+) -> dict[str, list[Any]]:
     """Return the line of wall clocks' difference, of few points."""
     every = len(pair.at_ns) // _MOST_POINTS + 1
     at = np.arange(0, len(pair.at_ns), every)
     return {
         "t_s": ((pair.at_ns[at] - pair.at_ns[0]) / _NS_PER_SECOND).round(6).tolist(),
         "offset_ns": wall[at].tolist(),
-        "low_ns": [_whole(x) for x in (wall - pair.minus_ns)[at]],
-        "high_ns": [_whole(x) for x in (wall + pair.plus_ns)[at]],
+        "low_ns": [_whole(x) for x in (wall - pair.minus_ns - error_ns)[at]],
+        "high_ns": [_whole(x) for x in (wall + pair.plus_ns + error_ns)[at]],
         "state": [State(int(x)).word for x in pair.state[at]],
     }
 

@@ -255,6 +255,7 @@ _CLOCKS: Shape = {
             **dict.fromkeys(("wall_offset_ns", "drift_ppb"), DIFFERENCE),
             **dict.fromkeys(("error_ns", "largest_error_ns"), Maybe(NUMBER)),
             "base_round_trip_ns": Maybe(NUMBER),
+            "wall_error_ns?": NUMBER,
             **{name: [COUNT] for name in ("packets", "flows", "messages")},
             "unknown": [{ANY: COUNT}],
             "ways": [{"transit": _TIMES, "queueing": _TIMES}],
@@ -265,6 +266,9 @@ _CLOCKS: Shape = {
                 "state": [TEXT],
             },
         }
+    ],
+    "wall_clocks_set?": [
+        {"host": TEXT, "times": COUNT, "by_ns": DIFFERENCE, "error_ns": NUMBER}
     ],
     "loops": [{"hosts": [TEXT], "rms_ns": NUMBER, "max_ns": NUMBER}],
 }

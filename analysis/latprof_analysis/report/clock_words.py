@@ -46,13 +46,22 @@ def _pair(pair: _Figures) -> str:
     state = pair["state"]
     if pair["error_ns"] is None:
         return f"{one} <-> {other}: {state}: {pair['reason']}"
-    sign = "-" if pair["wall_offset_ns"] < 0 else ""
-    offset = f"{sign}{duration(abs(pair['wall_offset_ns']))}"
+    offset, error = _signed(pair["wall_offset_ns"]), duration(_wall_error(pair))
     why = f" ({pair['reason']})" if state != "good" and pair["reason"] else ""
     return (
-        f"{one} <-> {other}: offset {offset} +- {duration(pair['error_ns'])} ({other}'s"
+        f"{one} <-> {other}: offset {offset} +- {error} ({other}'s"
         f" wall clock less {one}'s), drift {_drift(pair)}, {state}{why}"
     )
+
+
+def _signed(ns: float) -> str:
+    return f"{'-' if ns < 0 else ''}{duration(abs(ns))}"
+
+
+def _wall_error(pair: _Figures, name: str = "error_ns") -> float | None:
+    """Return by how much the offset of wall clocks may be wrong, if it is known."""
+    error: float | None = pair[name]
+    return None if error is None else error + pair.get("wall_error_ns", 0)
 
 
 def _drift(pair: _Figures) -> str:
@@ -80,8 +89,9 @@ def _way(way: tuple[str, _Figures], pair: _Figures) -> str:
 
 
 def clock_warnings(document: _Figures) -> Iterator[str]:
-    """Say which messages have no transit, and why."""
+    """Say which messages have no transit, and why, and whose wall clock was set."""
     for clocks in clocks_of(document):
+        yield from map(_set, clocks.get("wall_clocks_set", ()))
         for pair in clocks["pairs"]:
             for ends, unknown, n in zip(
                 (pair["hosts"], pair["hosts"][::-1]),
@@ -94,6 +104,15 @@ def clock_warnings(document: _Figures) -> Iterator[str]:
                         f"{' -> '.join(ends)}: {plural(count, 'message')} of {n} "
                         f"without a transit: {_LACKS.get(state, state)}"
                     )
+
+
+def _set(wall: _Figures) -> str:
+    times = f", {wall['times']} times" if wall["times"] > 1 else ""
+    return (
+        f"{wall['host']}'s wall clock was set while it was recorded{times}, by "
+        f"{_signed(wall['by_ns'])}: offsets of wall clocks are as these stood at last; "
+        "stamps are of CLOCK_MONOTONIC, which is never set"
+    )
 
 
 def clock_tables(document: _Figures) -> Iterator[Part]:
@@ -128,12 +147,11 @@ def clock_tables(document: _Figures) -> Iterator[Part]:
 
 def _row(pair: _Figures) -> list[str]:
     known = pair["error_ns"] is not None
-    sign = "-" if pair["wall_offset_ns"] < 0 else ""
     return [
         " <-> ".join(pair["hosts"]),
-        f"{sign}{duration(abs(pair['wall_offset_ns']))}" if known else NOT_ENOUGH,
-        duration(pair["error_ns"]),
-        duration(pair["largest_error_ns"]),
+        _signed(pair["wall_offset_ns"]) if known else NOT_ENOUGH,
+        duration(_wall_error(pair)),
+        duration(_wall_error(pair, "largest_error_ns")),
         _drift(pair) if known else NOT_ENOUGH,
         pair["state"],
         duration(pair["base_round_trip_ns"]),
