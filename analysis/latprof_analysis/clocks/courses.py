@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import solveh_banded
 
 from latprof_analysis.clocks.envelopes import Bounds, envelope
 from latprof_analysis.stats import Floats
@@ -268,6 +267,8 @@ def _smoothed(at: Floats, value: Floats, gap: Floats) -> Floats:
 
     .. [1] Eilers (2003). A perfect smoother. Analytical Chemistry 75, 3631-3636.
     """
+    from scipy.linalg import solveh_banded  # what runs as root loads it for this alone
+
     width = _window(at)
     place = ((at - at[0]) // width).astype(int)
     k = int(place[-1]) + 1

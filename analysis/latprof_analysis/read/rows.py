@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from latprof_analysis.grouping import Places, parted
-from latprof_analysis.read.schema import Column
+from latprof_analysis.read.schema import OF_HOSTS, Column
 from latprof_analysis.stages import BLANK
 
 if TYPE_CHECKING:
@@ -205,7 +205,10 @@ class Rows(Columns):
         )
 
     def row(self, i: int) -> dict[str, Any]:
-        """Return one row by column; None where blank."""
+        """Return one row by column; None where blank.
+
+        A column that only folders of several hosts have is left out where it is blank.
+        """
         found: dict[str, Any] = {}
         for column in self._columns:
             if column.kind == "text":
@@ -215,7 +218,7 @@ class Rows(Columns):
                 value = self.numbers[column.name][i].item()
                 blank = value == BLANK or np.isnan(value)
                 found[column.name] = None if blank else value
-        return found
+        return {n: v for n, v in found.items() if v is not None or n not in OF_HOSTS}
 
     def take(self, rows: NDArray[np.intp]) -> Rows:
         """Return some of the rows, with only their own labels of text."""
