@@ -306,11 +306,11 @@ def _record(
     from latprof_agent.workload.attached import Target
 
     chosen = filter_of_words([Word("pid", str(responder.pid))])
-    plan = Target(chosen)
+    plan = Target(chosen, datagrams=True)
     if lender:
         from latprof_agent.workload.lender import LentTarget
 
-        plan = LentTarget(chosen, lender=lender)
+        plan = LentTarget(chosen, datagrams=True, lender=lender)
     wanted = session.RunOptions(
         link=LinkSpec(),
         plan=plan,

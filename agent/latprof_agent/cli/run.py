@@ -229,7 +229,9 @@ def _target(options: argparse.Namespace, _protocols: tuple[str, ...]) -> Any:
 
     attached_there.check_kinds(chosen.words)
     there = tuple(attached_there.SshHost(*host) for host in hosts)
-    return attached_there.TargetOfHosts(chosen, seconds, there, options.story)
+    return attached_there.TargetOfHosts(
+        chosen, seconds, others=there, story_ns=options.story
+    )
 
 
 def _command(options: argparse.Namespace, _protocols: tuple[str, ...]) -> Any:

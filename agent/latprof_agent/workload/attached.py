@@ -26,6 +26,7 @@ class Target(Plan):
 
     chosen: Filter
     duration_seconds: float = 0.0  # 0: until Ctrl-C
+    datagrams: bool = False  # it will send some: see how from the first on
 
     kind = "attached"
     in_lab = False
@@ -98,6 +99,8 @@ class Attached(Workload):
         self.check()
         self.start(len(scene.capture.open_sockets))
         self.runs.append(self.result)
+        if self.target.datagrams:
+            scene.capture.expect_udp()
         scene.say_running()  # who waits for it may begin
         planned = self.target.duration_seconds
         while self.running() and not scene.interrupt.seen:
