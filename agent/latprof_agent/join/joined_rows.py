@@ -245,10 +245,11 @@ def _by_pair(
     one: Ints, other: Ints, which: Flags
 ) -> Iterator[tuple[tuple[int, int], NDArray[np.intp]]]:
     """Give pairs of hosts, and the rows of each."""
-    pairs = np.unique(np.stack([one[which], other[which]]), axis=1)
-    for first, second in pairs.T.tolist():
-        rows = np.flatnonzero(which & (one == first) & (other == second))
-        yield (first, second), rows
+    at = np.flatnonzero(which)
+    hosts = 1 + int(max(one[at].max(initial=0), other[at].max(initial=0)))
+    pair = one[at] * hosts + other[at]
+    for number in np.flatnonzero(np.bincount(pair)).tolist():
+        yield divmod(number, hosts), at[pair == number]
 
 
 def _rounded(values: NDArray[np.float64], known: Flags) -> Ints:

@@ -9,7 +9,7 @@ import numpy as np
 from latprof_analysis.clocks import HostClocks
 from latprof_analysis.records.host_records import HostRecords
 from latprof_analysis.records.joiner import Joiner
-from latprof_analysis.records.recording import PERIODS, RecordLayout, Step
+from latprof_analysis.records.recording import RecordLayout, Step
 from numpy.typing import NDArray
 
 from latprof_agent.join.host_recordings import JoinedHost
@@ -100,7 +100,6 @@ class JoinedRun:
 
     def take(self, host: int, step: Step) -> None:
         """Take in what a step of one host has beside its records."""
-        self._periods.add(step.beside[PERIODS])
         if self._flights:
             self._flights.take(host, step)
         if host != self._reference:
@@ -118,6 +117,8 @@ class JoinedRun:
 
     def join(self, step: MergedStep) -> None:
         """Join what all hosts drained."""
+        for periods in step.periods:
+            self._periods.add(periods)
         self._capture.batch = step.batch
         self._capture.drained_ns = step.drained_ns
         self._recorder.join()

@@ -27,11 +27,14 @@ class MergedStep:
     """What all hosts recorded in some time.
 
     All records from before `drained_ns`, on the common clock, are in this one or one
-    before. `steps` are those of the hosts that are in it, as they were recorded.
+    before. `steps` are those of the hosts that are in it, as they were recorded;
+    `periods`, when the probes' own cost was measured on any of them, are on the common
+    clock.
     """
 
     drained_ns: int
     batch: Batch
+    periods: list[np.ndarray[Any, Any]]
     steps: list[tuple[int, Step]]
     share: float  # of all files that was read
 
@@ -68,9 +71,9 @@ class _Stream:
         self._advance()
         return step
 
-    def periods(self, step: Step) -> np.ndarray[Any, Any]:
+    def periods(self, steps: Sequence[Step]) -> np.ndarray[Any, Any]:
         """When probes' own cost was measured, on the common clock."""
-        found = step.beside[PERIODS].copy()
+        found = np.concatenate([step.beside[PERIODS] for step in steps])
         for name in found.dtype.names or ():
             found[name] = self.clocks.to_reference(self.host.number, found[name])
         return found
@@ -104,7 +107,6 @@ class Merged:
         while left := [stream for stream in self._streams if stream.next]:
             behind = min(left, key=lambda stream: stream.drained_ns)
             step = behind.take()
-            step.beside[PERIODS] = behind.periods(step)
             taken.append((behind.host.number, step))
             if step.drained_ns is not None:
                 waiting[behind.host.number].append(step.rings)
@@ -116,7 +118,8 @@ class Merged:
             enough = apart_ns >= JOIN_NS and count >= ENOUGH
             if enough or apart_ns >= _LONGEST_NS or not going:
                 given_ns = max(given_ns, drained_ns)
-                yield MergedStep(given_ns, self._whole(waiting), taken, self._share())
+                whole, periods = self._whole(waiting), self._periods(taken)
+                yield MergedStep(given_ns, whole, periods, taken, self._share())
                 waiting, taken, count = [[] for _ in self._streams], [], 0
 
     def _whole(self, waiting: list[list[Batch]]) -> Batch:
@@ -128,6 +131,16 @@ class Merged:
         ]
         none = {ring: np.empty(0, dtype) for ring, dtype in self._rings.items()}
         return together(moved) if moved else none
+
+    def _periods(
+        self, taken: Sequence[tuple[int, Step]]
+    ) -> list[np.ndarray[Any, Any]]:
+        of_host = [
+            [step for host, step in taken if host == stream.host.number]
+            for stream in self._streams
+        ]
+        each = zip(self._streams, of_host, strict=True)
+        return [stream.periods(steps) for stream, steps in each if steps]
 
     def _share(self) -> float:
         shares = [stream.share for stream in self._streams]

@@ -260,10 +260,11 @@ def _number(field: Any) -> str:
 
 def _records(column: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Copy a row's records from their columns."""
-    items = column.flatten()
-    records = np.empty(len(items), dtype)
-    if not len(items):  # as most rings in most steps
+    begin, end = column.offsets.to_numpy()
+    records = np.empty(0 if column.null_count else end - begin, dtype)
+    if not len(records):  # as most rings in most steps
         return records
+    items = column.values.slice(begin, end - begin)
     for name, values in zip(dtype.names or (), items.flatten(), strict=True):
         if dtype[name].subdtype:
             data = np.frombuffer(values.buffers()[1] or b"", "u1")
