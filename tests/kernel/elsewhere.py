@@ -15,7 +15,7 @@ from typing import Any
 from latprof_agent.lab.lab import Lab
 
 LATPROF = [sys.executable, "-m", "latprof_agent"]
-DEADLINE_SECONDS = 60
+DEADLINE_SECONDS = 180
 PORT = 7107
 
 Served = dict[str, Any]

@@ -15,6 +15,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import zstandard
@@ -30,6 +31,7 @@ from elsewhere import (
 )
 from latprof_agent.executables import find_executable
 from latprof_agent.lab.processes import ProcessId
+from latprof_analysis.records.recording import CLOCKS, Recording
 from recording import wait_until
 
 ROUNDS, WARMUP, SIZES = 100, 5, "64,1000"
@@ -118,6 +120,8 @@ def test_each_client_is_lent_what_the_responder_recorded_of_it_alone(
         mine = (whole["source_address"] == own) | (whole["destination_address"] == own)
         mine &= whole["source_port"].isin(ports) & whole["destination_port"].isin(ports)
         pd.testing.assert_frame_equal(by_time(here), by_time(whole[mine]))
+        readings = np.concatenate([s.beside[CLOCKS] for s in Recording(lent).steps()])
+        assert (np.diff(readings["monotonic_ns"].astype("i8")) > 0).all()
         # and nothing of the others, in any ring
         data = unpacked(lent)
         for other in set(CLIENTS) - {client}:

@@ -25,7 +25,7 @@ from latprof_analysis.text import counted
 from latprof_agent.errors import LendError
 
 # That nothing may come, or may be taken, for so long; and that all of it may take.
-SILENT_SECONDS = 10.0
+SILENT_SECONDS = 30.0
 LEND_SECONDS = 120.0  # of one, from its turn on
 FETCH_SECONDS = 300.0  # with those before it
 WAIT_SECONDS = 1.0  # between words that say that more will come

@@ -31,6 +31,7 @@ if not __package__:  # run by its path, isolated: our package is where we are
 
 from latprof_analysis.read.result import ReadError
 from latprof_analysis.records.recording import Recording
+from numpy.typing import NDArray
 
 from latprof_agent.capture.recording_writer import RecordingWriter
 from latprof_agent.foreign_files import NOBODY
@@ -132,7 +133,7 @@ def _lend(
         recording = Recording(Path(), growing)
         mine = _records_of(client, since_ns)
         header = recording.header | {"lent": True}
-        writer = RecordingWriter(outlet.write, recording.layout.rings, header)
+        writer = _LentWriter(outlet.write, recording.layout.rings, header)
         how = _copy(recording, mine, writer, asked_ns, until)
         if how is Ending.WHOLE:
             _finish(writer, mine, sources)
@@ -145,6 +146,15 @@ def _lend(
     with suppress(OSError):
         outlet.end(how)
         client.shutdown(socket.SHUT_WR)
+
+
+class _LentWriter(RecordingWriter):
+    """Reads clocks at the end alone: what it copies is older, and stands before."""
+
+    has_copied = False
+
+    def _clocks(self) -> NDArray[Any] | None:
+        return super()._clocks() if self.has_copied else None
 
 
 def _records_of(client: socket.socket, since_ns: int) -> ClientRecords:
@@ -175,11 +185,12 @@ def _copy(
 
 
 def _finish(
-    writer: RecordingWriter, mine: ClientRecords, sources: dict[str, Any]
+    writer: _LentWriter, mine: ClientRecords, sources: dict[str, Any]
 ) -> None:
     """End it as a run does that was not cut off."""
     over = {"state": "done", "failure": None, "link_counters": None}
     writer.note(end=True)
+    writer.has_copied = True
     writer.step(None, {})
     writer.end(sources, run=_NO_END | {"description": mine.description | over})
 
