@@ -29,7 +29,9 @@ static __always_inline bool is_sampled_at(__u64 flow, __u64 period, __u64 start,
 {
 	__u32 block = options.sample_block_bits & 63;
 	__u32 bits = (options.sample_period_bits & 63) - block;
-	__u64 first = mix(flow, period) >> 32 & ((1ULL << (bits & 31)) - 1);
+	/* the first bits: who samples more chooses these, too, up to 2^8 blocks
+	 */
+	__u64 first = mix(flow, period) >> 1 >> (63 - (bits & 31));
 
 	first = ((period << (bits & 31)) + first) << block;
 	return first < end && first + (1ULL << block) > start;

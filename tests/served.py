@@ -36,6 +36,7 @@ class Served:
         host="127.0.0.1",
         stories=None,
         hosts=(),
+        sample=None,
     ):
         self.totals = totals
         self.made = self.steps = 0
@@ -52,7 +53,7 @@ class Served:
             Hosts(hosts), Passwords(users or {}), DEFAULT_EDGES, {"by": "<service>"}
         )
         pages = StoryPages(stories) if stories else None
-        self.pages = Pages(self.states, settings, list, pages)
+        self.pages = Pages(self.states, settings, list, pages, sample)
         self.server = Server(self.listener, self.pages.respond, tls, limits)
 
     def make(self) -> Totals:

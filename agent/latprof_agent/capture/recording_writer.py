@@ -53,6 +53,8 @@ from latprof_agent.probes.layout import Layout
 # A record of 72 bytes takes 110 ns, and becomes 10 to 20 (tests/bench recording).
 LEVEL = -3
 CLOCKS_EACH_NS = 1_000_000_000
+# What ends a stream of Arrow, packed by itself.
+STREAM_END = zstandard.ZstdCompressor().compress(b"\xff\xff\xff\xff\0\0\0\0")
 NO_PERIODS = np.empty((0, 2), "i8")
 
 _TYPES = {
@@ -76,6 +78,9 @@ class RecordingWriter:
         The layout of the records, as in the probes' object.
     header : dict
         What is known of the host, the kernel and the run before the first step.
+    apart : bool
+        Each step is packed by itself: the first bytes written, with the header, any
+        later ones, and STREAM_END make a whole recording.
     """
 
     def __init__(
@@ -83,6 +88,8 @@ class RecordingWriter:
         write: Callable[[bytes], object],
         rings: Mapping[str, np.dtype[Any]],
         header: Mapping[str, Any],
+        *,
+        apart: bool = False,
     ) -> None:
         self._rings = dict(rings) | SIDE_COLUMNS
         self._lists = {name: _list_of(dtype) for name, dtype in self._rings.items()}
@@ -107,7 +114,7 @@ class RecordingWriter:
             name: _records(self._lists[name], np.zeros(0, dtype))
             for name, dtype in self._rings.items()
         }
-        self._file = _Packed(write)
+        self._file = _Packed(write, apart=apart)
         # of the library's callbacks none may run Python: what is raised there, as by a
         # second Ctrl-C, is printed and lost
         self._written = io.BytesIO()
@@ -204,15 +211,20 @@ class RecordingWriter:
 class _Packed:
     """A file that packs what is written to it."""
 
-    def __init__(self, write: Callable[[bytes], object]) -> None:
+    def __init__(self, write: Callable[[bytes], object], *, apart: bool) -> None:
         self._write = write
-        self._packer = zstandard.ZstdCompressor(level=LEVEL).compressobj()
+        self._apart = apart
+        self._packer = _packer()
 
     def write(self, data: bytes) -> None:
         self._pass_on(self._packer.compress(data))
 
     def flush(self) -> None:
-        self._pass_on(self._packer.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK))
+        if self._apart:
+            self.close()
+            self._packer = _packer()
+        else:
+            self._pass_on(self._packer.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK))
 
     def close(self) -> None:
         self._pass_on(self._packer.flush())
@@ -220,6 +232,10 @@ class _Packed:
     def _pass_on(self, packed: bytes) -> None:
         if packed:
             self._write(packed)
+
+
+def _packer() -> Any:
+    return zstandard.ZstdCompressor(level=LEVEL).compressobj()
 
 
 def rings_of(layout: Layout, *, stories: bool) -> dict[str, np.dtype[Any]]:

@@ -42,6 +42,7 @@ which may be missing:
   story_count = 200               # the newest half, and the slowest of those before
   story_bytes = "20MB"
   story_group = "adm"             # who may read them, beside the agent's user
+  samples = true                  # give them to latprof fleet, at /samples
   by = ["service"]
   hosts = ["node7.example.org"]   # names to be asked by, beside this host's own
   [filter]                        # what is watched: keys as the options have names
@@ -58,7 +59,7 @@ which may be missing:
   prometheus = "$scrypt$ln=14,..."  # by latprof agent --hash-password
 
 Signals: SIGHUP reads it again, and goes on as before where it is wrong; listen, user,
-max_overhead and story_... wait for the next start; with another by all counts begin
+max_overhead, samples and story_... wait for the next start; with another by all counts begin
 anew.
 SIGTERM and Ctrl-C end.
 

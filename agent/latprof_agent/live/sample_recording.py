@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,11 @@ class SampleRecording:
         """`open_file` makes the file, and gives what writes to its end."""
         self._open = open_file
         self._writer: RecordingWriter | None = None
+
+    @property
+    def step_seconds(self) -> float:
+        """How long what was drained may wait until it is added: until it is joined."""
+        return math.inf
 
     def begin(self, capture: Capture, watched: str) -> None:
         """Begin, or begin anew with other groups: flows are not known any more."""

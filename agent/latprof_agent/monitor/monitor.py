@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from latprof_analysis.records.arrays import Batch
+from latprof_analysis.records.arrays import Batch, stacked
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 from latprof_analysis.text import NS_PER_SECOND, printable
 from numpy.typing import NDArray
@@ -75,6 +75,10 @@ UNUSED = REPLACED | NOT_LIVE | {"untraced time"}
 
 class TakesSample(Protocol):
     """Who keeps what the sample is made from."""
+
+    @property
+    def step_seconds(self) -> float:
+        """How long what was drained may wait until it is added; changes at any time."""
 
     def begin(self, capture: Capture, watched: str) -> None:
         """The probes are loaded; what came before counts no more."""
@@ -178,6 +182,7 @@ class Monitor:
             self._stories,
         )
         self._late_names = LateNames(self._sampled.joiner.names, RECORDS)
+        self._held: list[tuple[Batch, dict[int, str]]] = []  # to be joined
         if self.takes_sample:
             self.takes_sample.begin(self.capture, str(self._watched))
         self._rate = SampleRate(self._allowance)
@@ -205,7 +210,8 @@ class Monitor:
         """Attach."""
         if not self._capture:
             self.load()
-        self._started = self._limited = self._joined = self._ended = time.monotonic()
+        self._started = self._limited = self._ended = time.monotonic()
+        self._joined = self._taken = self._started
         self._drained = 0
         self._waiting: NDArray[Any] | None = None  # not looked at yet
         self._windows.start()
@@ -261,6 +267,8 @@ class Monitor:
         join_seconds = FRESH_SECONDS if waits else JOIN_SECONDS
         if self._drained >= JOINED_RECORDS or now - self._joined >= join_seconds:
             self._join()
+        elif self.takes_sample and now - self._taken >= self.takes_sample.step_seconds:
+            self._hold()
         if now - self._limited >= ROUND_SECONDS:
             self._windows.settle()
             self._limits.update(self._tables)
@@ -292,19 +300,34 @@ class Monitor:
     def _join(self) -> None:
         now = time.monotonic()
         seconds, self._joined, self._drained = now - self._joined, now, 0
-        batch, names = self.capture.read(), self._names.read()
-        drained_ns = self.capture.drained_ns
-        self._late_names.look(batch)
-        processes = self._late_names.take()
-        if self.takes_sample:
-            self.takes_sample.add(batch, drained_ns, processes)
-        records = self._sampled.add(batch, drained_ns, names, processes)
+        batch, processes = self._take()
+        if self._held:
+            held = [*self._held, (batch, processes)]
+            batch = {ring: stacked(*(of[ring] for of, _ in held)) for ring in batch}
+            processes = {pid: name for _, of in held for pid, name in of.items()}
+            self._held.clear()
+        names = self._names.read()
+        records = self._sampled.add(batch, self.capture.drained_ns, names, processes)
         covered = self._windows.coverage.covered_seconds
         if self._windows.always:
             covered = self._covered + seconds
         if self._rate.adapt(records, seconds, covered - self._covered):
             self.capture.sample(*self._rate.bits())
         self._covered = covered
+
+    def _take(self) -> tuple[Batch, dict[int, str]]:
+        """Read what was drained, with names that no record has."""
+        batch, self._taken = self.capture.read(), time.monotonic()
+        self._late_names.look(batch)
+        processes = self._late_names.take()
+        if self.takes_sample:
+            self.takes_sample.add(batch, self.capture.drained_ns, processes)
+        return batch, processes
+
+    def _hold(self) -> None:
+        """Read, and join it later: that takes as long for few records as for many."""
+        batch, processes = self._take()
+        self._held.append(({r: of.copy() for r, of in batch.items()}, processes))
 
     def _look_for_names(self) -> None:
         """A namespace may go, and come again as another one of its name."""

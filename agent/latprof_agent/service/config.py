@@ -96,6 +96,7 @@ class Config:
     story_count: int = DEFAULT_COUNT
     story_bytes: int = DEFAULT_BYTES
     story_group: int | None = None
+    samples: bool = True  # are given to who asks
     by: Grouping = field(default_factory=Grouping)
     watched: Filter = field(default_factory=lambda: Filter(older=True))
     edges: EdgeSets = DEFAULT_EDGES
@@ -189,6 +190,12 @@ def _whole(read: Callable[[str], int]) -> Callable[[Any], int]:
     return convert
 
 
+def _switch(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"must be true or false, got {value!r}")
+    return value
+
+
 def _list(value: Any) -> list[str]:
     if not isinstance(value, list):
         raise ValueError(f"must be a list, got {value!r}")
@@ -272,6 +279,7 @@ def read_config(file: Path | None, given: Mapping[str, Any]) -> Config:
             "story_count": table.take("story_count", _whole(story_count)),
             "story_bytes": table.take("story_bytes", _of_text(story_bytes)),
             "story_group": table.take("story_group", _of_text(story_group)),
+            "samples": table.take("samples", _switch),
             "by": table.take("by", _grouping),
             "watched": table.take("filter", _filter),
             "edges": edges,

@@ -23,10 +23,12 @@ from prometheus_client.process_collector import ProcessCollector
 from latprof_agent import _drain, privileges
 from latprof_agent.errors import LatprofError, StoreError, remedy
 from latprof_agent.foreign_files import open_regular
+from latprof_agent.monitor.monitor import TakesSample
 from latprof_agent.monitor.producer import Producer
 from latprof_agent.monitor.totals import Totals
 from latprof_agent.service.config import ALL, Address, Config, Tls
 from latprof_agent.service.metrics.families import Family, counter, gauge
+from latprof_agent.service.published_sample import PublishedSample
 from latprof_agent.service.service_manager import (
     READY,
     STOPPING,
@@ -56,6 +58,7 @@ class Monitor(Producer, Protocol):
 
     notice: Callable[[str], None]
     takes_stories: list[TakesStory]
+    takes_sample: TakesSample | None
 
     @property
     def step_seconds(self) -> float: ...
@@ -93,6 +96,8 @@ class Service:
         self._stories = stories
         if stories:
             monitor.takes_stories.append(self._keep)
+        self._sample = PublishedSample() if config.samples else None
+        monitor.takes_sample = self._sample
         self._reread = reread
         self._monitor = monitor
         self._say = say
@@ -107,6 +112,7 @@ class Service:
             _settings(config),
             self._own_families,
             StoryPages(stories) if stories else None,
+            self._sample,
         )
         self._server = Server(listener, self._pages.respond, _tls_context(config.tls))
 
@@ -209,6 +215,13 @@ class Service:
             "Requests and connections that were not served.",
             [({"cause": c}, n) for c, n in sorted(self._server.refused.items())],
         )
+        if self._sample:
+            yield counter(
+                "latprof_sample_records",
+                "Records of the sample that were handed out at /samples, or fell out "
+                "of memory before.",
+                [({"outcome": o}, n) for o, n in sorted(self._sample.outcomes.items())],
+            )
         if self._stories:
             kept = self._stories.kept()
             yield gauge("latprof_stories_kept", "In story_dir.", [({}, len(kept))])

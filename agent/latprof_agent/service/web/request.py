@@ -35,6 +35,7 @@ class Request:
     headers: dict[str, str]
     address: str  # whose
     keep: bool  # the connection
+    query: str = ""  # of the path
 
     def accepts_gzip(self) -> bool:
         """Whether its sender reads a compressed body."""
@@ -98,6 +99,7 @@ async def read_request(
         address,
         # a body is never read, so nothing can come after it
         not body and version == "HTTP/1.1" and closing != "close",
+        target.partition("?")[2],
     )
 
 

@@ -9,10 +9,12 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from http import HTTPStatus
+from urllib.parse import parse_qs
 
 from latprof_agent.monitor.totals import Totals
 from latprof_agent.service.metrics.exposition import Format, chosen
 from latprof_agent.service.metrics.families import EdgeSets, Family, families
+from latprof_agent.service.published_sample import Place, PublishedSample
 from latprof_agent.service.states import States
 from latprof_agent.service.web.hosts import Hosts
 from latprof_agent.service.web.passwords import Passwords
@@ -35,6 +37,8 @@ th {{ font-weight: normal }}</style>
 <table>{rows}</table>
 {stories}"""
 _STORIES = "/stories/"
+NEXT, LOST = "Latprof-Next", "Latprof-Lost-Records"  # headers of samples
+RECORDING = "application/vnd.apache.arrow.stream+zstd"
 _BELOW = '<base href="..">'  # links of the page lead from the one above
 
 
@@ -70,6 +74,7 @@ class Pages:
         settings: Settings,
         own: Callable[[], Iterable[Family]],  # of the process that measures
         stories: StoryPages | None = None,
+        sample: PublishedSample | None = None,
     ) -> None:
         self.settings = settings
         self._states = states
@@ -82,6 +87,8 @@ class Pages:
             "/healthz": self._health,
             "/-/ready": self._ready,
         }
+        if sample:
+            self._paths["/samples"] = partial(self._samples, sample)
 
     async def respond(self, request: Request) -> Answer:
         """Answer a request, or raise Refusal.
@@ -140,6 +147,24 @@ class Pages:
 
     def _exposition(self, form: Format, totals: Totals) -> bytes:
         return form.write([*families(totals, self.settings.edges), *self._own()])
+
+    async def _samples(self, sample: PublishedSample, request: Request) -> Answer:
+        """Give what is new of the sample, as a recording, and where it ends."""
+        since = parse_qs(request.query).get("since", [""])[-1]
+        place = Place.read(since)
+        if since and not place:
+            raise Refusal(
+                HTTPStatus.BAD_REQUEST, f"since must be what {NEXT} said last"
+            )
+        given = sample.since(place)
+        if not given:
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, Retry_After="1")
+        headers = {
+            "Cache-Control": "no-store",
+            NEXT: str(given.next),
+            LOST: str(given.lost_records),
+        }
+        return Answer(given.recording, RECORDING, headers=headers)
 
     async def _page(self, request: Request) -> Answer:
         """Show the state; and stories, to who may read them."""
