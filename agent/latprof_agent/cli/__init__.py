@@ -33,6 +33,10 @@ SUBCOMMANDS = {
         "answer what `latprof run --to` sends from another host",
         "latprof_agent.cli.echo",
     ),
+    "fleet": Subcommand(
+        "join what the agents of many hosts sample, live, and serve it to Prometheus",
+        "latprof_agent.cli.fleet",
+    ),
     "join": Subcommand(
         "put what several hosts recorded together, on one clock",
         "latprof_agent.cli.join",

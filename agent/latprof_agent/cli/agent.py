@@ -59,8 +59,8 @@ which may be missing:
   prometheus = "$scrypt$ln=14,..."  # by latprof agent --hash-password
 
 Signals: SIGHUP reads it again, and goes on as before where it is wrong; listen, user,
-max_overhead, samples and story_... wait for the next start; with another by all counts begin
-anew.
+max_overhead, samples and story_... wait for the next start; with another by all counts
+begin anew.
 SIGTERM and Ctrl-C end.
 
 examples:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Protocol
 
 import numpy as np
 from latprof_analysis.clocks import (
@@ -19,7 +20,7 @@ from latprof_analysis.records.arrays import Batch
 from latprof_analysis.records.host_records import HostRecords
 from latprof_analysis.records.recording import CLOCKS, RecordLayout
 from latprof_analysis.records.seen_packets import RINGS, SeenPackets
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from latprof_agent.errors import LatprofError
 from latprof_agent.join.batches import ENOUGH, together
@@ -88,7 +89,7 @@ def estimate(
             )
     pairs, packets, sightings = {}, {}, {}
     for one, other, there, back in _in_order(hosts, seen):
-        resolution = _resolution(there, back)
+        resolution = resolutions(there, back)
         try:
             pairs[one, other] = pair_clock(
                 there,
@@ -111,7 +112,7 @@ def estimate(
         for other in hosts
         if one is not other
     }
-    return Estimate(clocks, pairs, packets, flows, _least(clocks, sightings))
+    return Estimate(clocks, pairs, packets, flows, least_transits(clocks, sightings))
 
 
 def _in_order(
@@ -155,7 +156,7 @@ def _read(
         take()
 
 
-def _resolution(there: Sightings, back: Sightings) -> tuple[int, int]:
+def resolutions(there: Sightings, back: Sightings) -> tuple[int, int]:
     """Return the ticks of both hosts' clocks, in ns."""
     one = np.concatenate([_some(there.sent_ns), _some(back.arrived_ns)])
     other = np.concatenate([_some(there.arrived_ns), _some(back.sent_ns)])
@@ -166,9 +167,17 @@ def _some(stamps: NDArray[np.int64]) -> NDArray[np.int64]:
     return stamps[:: len(stamps) // _MOST_STAMPS + 1]
 
 
-def _least(
-    clocks: HostClocks, sightings: Mapping[tuple[int, int], Sightings]
+class Maps(Protocol):
+    """Puts what hosts' clocks said on one clock, as `HostClocks` does."""
+
+    def to_reference(self, host: int, t_ns: ArrayLike) -> NDArray[np.int64]:
+        """Give by the common clock what one host's clock said."""
+
+
+def least_transits(
+    clocks: Maps, sightings: Mapping[tuple[int, int], Sightings]
 ) -> dict[tuple[int, int], int]:
+    """Return the least time from one host to another, by these clocks."""
     found = {}
     for (one, other), seen in sightings.items():
         if len(seen.sent_ns):

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
-from latprof_analysis.clocks import HostClocks, State
+from latprof_analysis.clocks import State
 from latprof_analysis.csv_cells import cell_of
 from latprof_analysis.read.schema import EXCHANGES, MESSAGES
 from latprof_analysis.records.exchange_rows import ExchangeRows
@@ -21,7 +21,7 @@ from latprof_analysis.records.host_records import host_of, own_pid
 from latprof_analysis.records.message_rows import Ints, Messages, Text
 from latprof_analysis.stages import BLANK, RECEIVER, SENDER, stages_at
 from latprof_analysis.stats.histogram import Histogram
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from latprof_agent.errors import LatprofError
 from latprof_agent.sinks.round_trip_rows import RoundTrips
@@ -87,6 +87,22 @@ class _Interval(NamedTuple):
         return np.isin(self.word, _SURE)
 
 
+class Clocks(Protocol):
+    """What is known of all hosts' clocks, as of `HostClocks`."""
+
+    @property
+    def reference(self) -> int:
+        """The host on whose clock all stamps are."""
+
+    def bounds(
+        self, a: int, b: int, t_ns: ArrayLike, apart_ns: ArrayLike = 0
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Say how far a difference of stamps of two hosts may be wrong."""
+
+    def state(self, a: int, b: int, t_ns: ArrayLike) -> Ints:
+        """Give the `State` of two hosts' clocks."""
+
+
 class Crossing:
     """Makes such rows of those that a single host would have.
 
@@ -94,7 +110,7 @@ class Crossing:
     ----------
     names : sequence of str
         Of the hosts.
-    clocks : HostClocks
+    clocks : Clocks
     least_ns : dict of (int, int) to int
         From one host to another the least transit, by the estimated clocks.
 
@@ -111,7 +127,7 @@ class Crossing:
     def __init__(
         self,
         names: Sequence[str],
-        clocks: HostClocks,
+        clocks: Clocks,
         least_ns: Mapping[tuple[int, int], int],
     ) -> None:
         self._names = [cell_of(name) for name in names]

@@ -5,7 +5,7 @@ What it takes in is all that a recording has to keep, and nothing here looks els
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,9 +40,15 @@ class SampleRows:
         server_role: int,
         ephemeral: range,
         slack_ns: int = 0,
+        flows_kept: int = FLOWS_KEPT,
+        restamp: Callable[[Messages], None] | None = None,
     ) -> None:
-        """`ephemeral` are clients' ports; `slack_ns` as of `Joiner`."""
-        self.joiner = Joiner(layout, FLOWS_KEPT, ephemeral, slack_ns)
+        """`ephemeral` are clients' ports; `slack_ns` as of `Joiner`.
+
+        `restamp` puts the stamps of joined rows on another clock.
+        """
+        self.joiner = Joiner(layout, flows_kept, ephemeral, slack_ns)
+        self._restamp = restamp
         self._sampled = layout.flags["RECORD_SAMPLED"]
         self._turns = Turns(layout.rings["turns"], server_role)
 
@@ -75,6 +81,8 @@ class SampleRows:
         if not len(pairs.sent_index):
             return None
         rows = messages_of(self.joiner, pairs, _no_kinds)
+        if self._restamp:
+            self._restamp(rows)
         none = np.zeros(len(rows), "i8")
         rows.set_retransmits(self.joiner.retransmits_of(*rows.retransmit_range))
         rows.set_created(none)

@@ -113,11 +113,18 @@ class Config:
         return replace(later, **kept), changed
 
 
-class _Table:
+class ConfigTable:
     """A table of the file, whose keys are taken one by one."""
 
-    def __init__(self, file: Path, entries: Mapping[str, Any], path: str = "") -> None:
+    def __init__(
+        self,
+        file: Path,
+        entries: Mapping[str, Any],
+        path: str = "",
+        command: str = "agent",
+    ) -> None:
         self._file = file
+        self._command = command
         self._path = path
         self._entries = dict(entries)
         self._known: list[str] = []
@@ -132,10 +139,10 @@ class _Table:
         except (argparse.ArgumentTypeError, ValueError) as error:
             raise self.refusal(key, str(error)) from error
 
-    def table(self, key: str) -> _Table:
+    def table(self, key: str) -> ConfigTable:
         """Take a table out of this one; an empty one where there is none."""
         entries = self.take(key, _table) or {}
-        return _Table(self._file, entries, f"{self._path}{key}.")
+        return ConfigTable(self._file, entries, f"{self._path}{key}.", self._command)
 
     def names(self) -> list[str]:
         """Name what is there."""
@@ -144,7 +151,8 @@ class _Table:
     def end(self) -> None:
         """Raise UsageError where something is left."""
         for key in self._entries:
-            hint = did_you_mean(key, self._known) or "; see latprof agent --help"
+            see = f"; see latprof {self._command} --help"
+            hint = did_you_mean(key, self._known) or see
             raise self.refusal(key, f"is no key of the configuration{hint}")
 
     def refusal(self, key: str, why: str) -> UsageError:
@@ -162,18 +170,18 @@ def _filter(value: Any) -> Filter:
     return replace(filter_of_table(_table(value), "filter"), older=True)
 
 
-def _text(value: Any) -> str:
+def plain_text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"must be a string, got {value!r}")
     return value
 
 
-def _of_text(read: Callable[[str], _T]) -> Callable[[Any], _T]:
-    return lambda value: read(_text(value))
+def of_text(read: Callable[[str], _T]) -> Callable[[Any], _T]:
+    return lambda value: read(plain_text(value))
 
 
-def _path(value: Any) -> Path:
-    path = Path(_text(value))
+def absolute_path(value: Any) -> Path:
+    path = Path(plain_text(value))
     if not path.is_absolute():
         raise ValueError(f"must be an absolute path, got {value!r}")
     return path
@@ -196,14 +204,14 @@ def _switch(value: Any) -> bool:
     return value
 
 
-def _list(value: Any) -> list[str]:
+def read_list(value: Any) -> list[str]:
     if not isinstance(value, list):
         raise ValueError(f"must be a list, got {value!r}")
-    return [_text(entry) for entry in value]
+    return [plain_text(entry) for entry in value]
 
 
-def _hosts(value: Any) -> tuple[str, ...]:
-    names = tuple(name.lower().removesuffix(".") for name in _list(value))
+def read_hosts(value: Any) -> tuple[str, ...]:
+    names = tuple(name.lower().removesuffix(".") for name in read_list(value))
     if not all(map(_HOST.fullmatch, names)):
         raise ValueError(
             f"must be names like node7.example.org, without a port, got {value!r}"
@@ -212,11 +220,11 @@ def _hosts(value: Any) -> tuple[str, ...]:
 
 
 def _grouping(value: Any) -> Grouping:
-    return grouping_of(_list(value))
+    return grouping_of(read_list(value))
 
 
 def _buckets(value: Any) -> ClassicBuckets:
-    upper = tuple(units.time_ns(entry) for entry in _list(value))
+    upper = tuple(units.time_ns(entry) for entry in read_list(value))
     if not 1 <= len(upper) <= _MOST_BUCKETS or list(upper) != sorted({*upper} - {0}):
         raise ValueError(
             f"must be 1 to {_MOST_BUCKETS} times above 0, ascending, got {value!r}"
@@ -224,8 +232,11 @@ def _buckets(value: Any) -> ClassicBuckets:
     return ClassicBuckets(upper)
 
 
-def _tls(table: _Table) -> Tls | None:
-    certificate, key = table.take("certificate", _path), table.take("key", _path)
+def read_tls(table: ConfigTable) -> Tls | None:
+    certificate, key = (
+        table.take("certificate", absolute_path),
+        table.take("key", absolute_path),
+    )
     table.end()
     if not certificate and not key:
         return None
@@ -235,10 +246,10 @@ def _tls(table: _Table) -> Tls | None:
     return Tls(certificate, key)
 
 
-def _users(table: _Table) -> dict[str, PasswordHash]:
+def read_users(table: ConfigTable) -> dict[str, PasswordHash]:
     found = {}
     for name in table.names():
-        read = table.take(name, _of_text(PasswordHash.read))
+        read = table.take(name, of_text(PasswordHash.read))
         if ":" in name:
             raise table.refusal(name, "must be a name without a colon")
         assert read
@@ -246,7 +257,7 @@ def _users(table: _Table) -> dict[str, PasswordHash]:
     return found
 
 
-def _parse(file: Path) -> dict[str, Any]:
+def read_toml(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(read_regular(file, _MOST_BYTES).decode())
     except OSError as error:
@@ -263,7 +274,7 @@ def read_config(file: Path | None, given: Mapping[str, Any]) -> Config:
     """
     found: dict[str, Any] = {}
     if file:
-        table = _Table(file, _parse(file))
+        table = ConfigTable(file, read_toml(file))
         buckets = table.table("buckets")
         edges = EdgeSets(
             buckets.take("stages", _buckets) or DEFAULT_EDGES.stages,
@@ -271,21 +282,21 @@ def read_config(file: Path | None, given: Mapping[str, Any]) -> Config:
         )
         buckets.end()
         found = {
-            "listen": table.take("listen", _of_text(address)),
-            "user": table.take("user", _text),
-            "max_overhead": table.take("max_overhead", _of_text(overhead)),
-            "story_dir": table.take("story_dir", _path),
-            "story_above": table.take("story_above", _of_text(story_above)),
+            "listen": table.take("listen", of_text(address)),
+            "user": table.take("user", plain_text),
+            "max_overhead": table.take("max_overhead", of_text(overhead)),
+            "story_dir": table.take("story_dir", absolute_path),
+            "story_above": table.take("story_above", of_text(story_above)),
             "story_count": table.take("story_count", _whole(story_count)),
-            "story_bytes": table.take("story_bytes", _of_text(story_bytes)),
-            "story_group": table.take("story_group", _of_text(story_group)),
+            "story_bytes": table.take("story_bytes", of_text(story_bytes)),
+            "story_group": table.take("story_group", of_text(story_group)),
             "samples": table.take("samples", _switch),
             "by": table.take("by", _grouping),
             "watched": table.take("filter", _filter),
             "edges": edges,
-            "hosts": table.take("hosts", _hosts),
-            "tls": _tls(table.table("tls")),
-            "users": _users(table.table("users")),
+            "hosts": table.take("hosts", read_hosts),
+            "tls": read_tls(table.table("tls")),
+            "users": read_users(table.table("users")),
         }
         table.end()
     found = {k: v for k, v in {**found, **given}.items() if v is not None}

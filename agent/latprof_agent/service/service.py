@@ -114,7 +114,7 @@ class Service:
             StoryPages(stories) if stories else None,
             self._sample,
         )
-        self._server = Server(listener, self._pages.respond, _tls_context(config.tls))
+        self._server = Server(listener, self._pages.respond, tls_context(config.tls))
 
     def end(self, _number: int = 0, _frame: FrameType | None = None) -> None:
         """End soon; for signals."""
@@ -194,7 +194,7 @@ class Service:
     def _read(self) -> _Read:
         """What may change, and what waits for the next start; raises LatprofError."""
         later, waiting = self._config.fixed_in(self._reread())
-        return later, waiting, _tls_context(later.tls)
+        return later, waiting, tls_context(later.tls)
 
     def _own_families(self) -> Iterator[Family]:
         """What is known of this process."""
@@ -349,7 +349,7 @@ def _no_password() -> bytes:
     return b""  # instead of asking at a terminal
 
 
-def _tls_context(tls: Tls | None) -> ssl.SSLContext | None:
+def tls_context(tls: Tls | None) -> ssl.SSLContext | None:
     """Read certificate and key, or raise LatprofError."""
     if not tls:
         return None

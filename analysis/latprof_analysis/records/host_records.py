@@ -48,6 +48,17 @@ def with_host(ring: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype([*fields, (HOST, "<u2")] if ring in HALVES else fields)
 
 
+def stamps_in(dtype: np.dtype[Any]) -> list[str]:
+    """Name the fields of records that are times of their host's clock.
+
+    Examples
+    --------
+    >>> stamps_in(np.dtype([("flow", "<u8"), ("t_ns", "<u8"), ("wakeup_ns", "<u8")]))
+    ['t_ns']
+    """
+    return [name for name in dtype.names or () if name in _STAMPS]
+
+
 class HostRecords:
     """Copies records of one host, as if a host that all have in common had made them.
 

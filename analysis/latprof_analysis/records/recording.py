@@ -113,17 +113,27 @@ class Recording:
     """
 
     def __init__(
-        self, path: Path, file: IO[bytes] | io.RawIOBase | None = None
+        self,
+        path: Path,
+        file: IO[bytes] | io.RawIOBase | None = None,
+        *,
+        unpacked: bytes | None = None,
     ) -> None:
+        """Open it; or what came from `path`, where it is `unpacked` already."""
         import pyarrow as pa
 
         self.path = path
         self.cut_off = False
-        self._file = file or opened_as_is(path)
-        self._size = os.fstat(self._file.fileno()).st_size
+        self._file: Any = file
         try:
-            unpacked = pa.CompressedInputStream(self._file, "zstd")
-            self._reader = pa.ipc.open_stream(unpacked)
+            if unpacked is not None:
+                stream = self._file = pa.BufferReader(unpacked)
+                self._size = len(unpacked)
+            else:
+                self._file = file or opened_as_is(path)
+                self._size = os.fstat(self._file.fileno()).st_size
+                stream = pa.CompressedInputStream(self._file, "zstd")
+            self._reader = pa.ipc.open_stream(stream)
             schema = self._reader.schema
             self.header = _header(path, schema.metadata or {})
             self._columns = {
@@ -139,7 +149,7 @@ class Recording:
 
     def share(self) -> float:
         """How much of it was read."""
-        return self._file.tell() / self._size
+        return float(self._file.tell() / self._size)
 
     def steps(
         self,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,7 @@ Keys = NDArray[np.uint64]
 # Halves of one host that are kept, of each kind.
 MOST = 2_000_000
 RINGS = ("flows", "sent_messages", "received_ranges", "retransmits", "acknowledgements")
+_MOST_AGAIN = 1000  # batches of what was sent again
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -63,6 +65,11 @@ class _Kept:
         drawn = (what * _ODD) >> np.uint64(64 - self._bits) if self._bits else 0
         known &= drawn == np.uint64(0)
         return flow[known], what[known], stamp[known]
+
+    def forget(self, before_ns: int) -> None:
+        """Drop halves from before; a part that has one since stays whole."""
+        stay = [part for part in self._parts if part[2].max(initial=0) >= before_ns]
+        self._parts, self._count = stay, sum(len(part[0]) for part in stay)
 
     def columns(self) -> tuple[Keys, Keys, Array]:
         """Return all of them, as three columns."""
@@ -121,18 +128,52 @@ class SeenPackets:
             start, end = again["start"].astype("i8"), again["end"].astype("i8")
             mine.again.append((again["flow"].copy(), start, end))
 
+    def forget(self, host: int, before_ns: int) -> None:
+        """Drop what one host saw before a time of its clock, so that memory is bounded.
+
+        A part of what was added at once goes or stays as a whole.
+        """
+        mine = self._hosts[host]
+        for kept in (mine.sent, mine.received, mine.acknowledged):
+            kept.forget(before_ns)
+        del mine.again[:-_MOST_AGAIN]
+
+    def release(self, flows: int) -> None:
+        """Forget flows but so many: first those of which nothing is kept."""
+        if len(self.flows) <= flows:
+            return
+        for of in self._hosts:
+            for kept in (of.sent, of.received, of.acknowledged):
+                self.flows.touch(self.flows.index(kept.columns()[0]))
+        self.flows.release(flows // 2)
+        for ends in (*self._ends, *self._streams):
+            for side, numbers in ends.items():
+                known = np.fromiter(numbers, "u8", len(numbers))
+                ends[side] = set(known[self.flows.index(known) >= 0].tolist())
+
+    def _pairs(self) -> Iterator[tuple[int, int]]:
+        """Give pairs of hosts that have a flow in common."""
+        hosts: dict[int, set[int]] = {}
+        for host, ends in enumerate(self._ends):
+            for numbers in ends.values():
+                known = np.fromiter(numbers, "u8", len(numbers))
+                for place in self.flows.index(known).tolist():
+                    hosts.setdefault(place, set()).add(host)
+        yield from sorted({pair for of in hosts.values() for pair in _pairs_of(of)})
+
     def between(self) -> Iterator[tuple[int, int, Sightings, Sightings]]:
         """Give pairs of hosts of which packets were seen at both, with these.
 
         Those from the first to the second, and back.
         """
-        seen = [_Placed(self.flows, of) for of in self._hosts]
-        for first in range(len(seen)):
-            for second in range(first + 1, len(seen)):
-                there = _crossing(seen[first], seen[second])
-                back = _crossing(seen[second], seen[first])
-                if len(there.sent_ns) or len(back.sent_ns):
-                    yield first, second, there, back
+        pairs = list(self._pairs())
+        hosts = {host for pair in pairs for host in pair}
+        seen = {host: _Placed(self.flows, self._hosts[host]) for host in hosts}
+        for first, second in pairs:
+            there = _crossing(seen[first], seen[second])
+            back = _crossing(seen[second], seen[first])
+            if len(there.sent_ns) or len(back.sent_ns):
+                yield first, second, there, back
 
     def have_same_ends(self, one: int, other: int) -> bool:
         """Whether two hosts announced the same end of a connection: then they are one.
@@ -152,6 +193,10 @@ class SeenPackets:
         received = np.fromiter(self._ends[second][SIDE_RECEIVER], "u8")
         places = np.intersect1d(self.flows.index(sent), self.flows.index(received))
         return int((places >= 0).sum())
+
+
+def _pairs_of(hosts: set[int]) -> Iterator[tuple[int, int]]:
+    return combinations(sorted(hosts), 2)
 
 
 def _sent(records: Records) -> tuple[Keys, Keys, Array]:
