@@ -46,6 +46,11 @@ class Example(NamedTuple):
         return self.words[0] == "echo" or "--to" in self.words
 
     @property
+    def needs_agents(self) -> bool:
+        """Whether it asks agents of hosts that are there."""
+        return self.words[0] == "fleet"
+
+    @property
     def needs_ssh(self) -> bool:
         """Whether it goes to hosts by ssh."""
         return "--with" in self.words
