@@ -41,6 +41,7 @@ MEASUREMENTS = (
     "help",
     "scale",
     "scrape",
+    "fleet",
 )
 
 

@@ -61,13 +61,13 @@ def test_its_examples_are_right(everything):
 
 def test_it_shows_every_key_there_is(everything, tmp_path, monkeypatch):
     known = set()
-    taken = config._Table.take
+    taken = config.ConfigTable.take
 
     def take(table, key, read):
         known.add(table._path + key)
         return taken(table, key, read)
 
-    monkeypatch.setattr(config._Table, "take", take)
+    monkeypatch.setattr(config.ConfigTable, "take", take)
     empty = tmp_path / "empty.toml"
     empty.touch()
     read_config(empty, {})
