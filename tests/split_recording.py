@@ -8,7 +8,8 @@ has the lower port, is on the second host.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from latprof_agent.capture.recording_writer import RecordingWriter
 from latprof_analysis.kernel_names import name_of
 from latprof_analysis.records.flows import SIDE_RECEIVER, SIDE_SENDER
 from latprof_analysis.records.host_records import HostRecords
-from latprof_analysis.records.recording import CLOCKS, NAME, Recording, Step
+from latprof_analysis.records.recording import CLOCKS, NAME, SOURCES, Recording, Step
 from numpy.typing import NDArray
 
 Clock = Callable[[NDArray[np.int64]], NDArray[np.int64]]
@@ -106,18 +107,34 @@ def _by_port(record: Any) -> int:
     return SIDE_RECEIVER if higher else SIDE_SENDER
 
 
+@dataclass(frozen=True)
+class Wall:
+    """A wall clock that something sets, and what chronyd says of it."""
+
+    wrong_ns: int = 0
+    chrony: dict[str, Any] | None = None
+    largest_error_ns: int = 0  # as the kernel has it
+    synchronised: int = 1
+
+
 def split(
-    path: Path, folder: Path, *clocks: Clock, second: Collection[str] = ()
+    path: Path,
+    folder: Path,
+    *clocks: Clock,
+    second: Collection[str] = (),
+    walls: Sequence[Wall] = (),
 ) -> list[Path]:
     """Write what each host saw by its clock.
 
     Processes with names in `second` are on the second host, whoever is the client.
+    Without `walls` no wall clock was ever set: each is ahead as its host's other clock.
     Returns the run folders that are made in `folder`, named a, b and so on.
     """
     ends = _Ends(path, len(clocks), second)
     folders = [folder / name for name in "abcdefgh"[: len(clocks)]]
     for host, (into, clock) in enumerate(zip(folders, clocks, strict=True)):
-        _write(path, into, lambda rings, host=host: _of(rings, ends, host), clock)
+        wall = walls[host] if walls else None
+        _write(path, into, lambda rings, host=host: _of(rings, ends, host), clock, wall)
     return folders
 
 
@@ -158,25 +175,33 @@ def _write(
     into: Path,
     choose: Callable[[dict[str, Any]], dict[str, Any]],
     clock: Clock,
+    wall: Wall | None,
 ) -> None:
     into.mkdir(parents=True)
     recording = Recording(path)
     header = {k: v for k, v in recording.header.items() if k != "format"}
     header["host"] = {"name": into.name, "machine": into.name, "boot": into.name}
+    if wall:
+        header[SOURCES] = {"chrony": wall.chrony, "ptp": []}
     moves = HostRecords(0, clock)
     rings = recording.layout.rings
     with (into / NAME).open("wb") as file:
         writer = _Writer(file.write, rings, header)
         for step in recording.steps():
-            for note in step.notes:
+            for said in step.notes:
+                note = {SOURCES: header[SOURCES]} if wall and SOURCES in said else said
                 if "one_clock" in note.get("source", {}):
                     note["source"]["one_clock"] = False
                 if into.name == "a" or not _OF_A_SOURCE & set(note):
                     writer.note(**_by(clock, note))
             clocks = step.beside[CLOCKS].copy()
             ahead_ns = clock(clocks["monotonic_ns"].copy()) - clocks["monotonic_ns"]
-            for name in ("monotonic_ns", "realtime_ns", "tai_ns"):
-                clocks[name] += ahead_ns
+            clocks["monotonic_ns"] += ahead_ns
+            for name in ("realtime_ns", "tai_ns"):
+                clocks[name] += wall.wrong_ns if wall else ahead_ns
+            if wall:
+                clocks["largest_error_ns"] = wall.largest_error_ns
+                clocks["synchronised"] = wall.synchronised
             writer.recorded = clocks
             _write_step(writer, step, choose, moves, clock, with_logs=into.name == "a")
         writer.close()

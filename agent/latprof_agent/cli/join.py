@@ -59,6 +59,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "the way back where nothing queues: --asymmetry=5ms, --asymmetry=-5ms",
     )
     parser.add_argument(
+        "--wall-error",
+        type=units.time_ns,
+        metavar="TIME",
+        help="how far any two hosts' wall clocks are apart at most, as of PTP: a bound "
+        "beside that of packets (default: what chrony says, where it runs on both)",
+    )
+    parser.add_argument(
         "--parquet", action="store_true", help="write the tables as Parquet, too"
     )
     parser.add_argument(
@@ -78,7 +85,11 @@ def run(options: argparse.Namespace) -> int:
 
     wanted = JoinOptions(
         options.reference,
-        Assumed(symmetric=options.symmetric, asymmetry_ns=options.asymmetry),
+        Assumed(
+            symmetric=options.symmetric,
+            asymmetry_ns=options.asymmetry,
+            wall_error_ns=options.wall_error,
+        ),
         parquet=options.parquet,
     )
     with progress_bar(enabled=not options.quiet) as progress:

@@ -90,6 +90,7 @@ def _pair(
 ) -> dict[str, Any]:
     ends = one.number, other.number
     there, back = found.packets[ends]
+    word = found.words.get(ends)
     half = (pair.minus_ns + pair.plus_ns) / 2
     half = half[np.isfinite(half)]
     return {
@@ -100,6 +101,7 @@ def _pair(
         "largest_error_ns": round(float(half.max())) if len(half) else None,
         "drift_ppb": round(float(np.median(pair.drift_ppb))),
         "base_round_trip_ns": _whole(pair.base_round_trip_ns),
+        "wall_word": word and word.as_dict(),
         "packets": [there, back],
         "flows": [found.flows[ends], found.flows[ends[::-1]]],
         "messages": [crossing.crossed[ends], crossing.crossed[ends[::-1]]],

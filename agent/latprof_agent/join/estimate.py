@@ -29,6 +29,7 @@ from latprof_agent.join.host_recordings import (
     reference_of,
     said_of_wall_clocks,
 )
+from latprof_agent.join.said_of_walls import WallWord, held_together
 from latprof_agent.rebuild.rebuilt import damage_in_one_line
 from latprof_agent.workload.workload import Progress
 
@@ -37,11 +38,12 @@ _MOST_STAMPS = 4096  # by which a coarse clock is noticed
 
 @dataclass(frozen=True)
 class Assumed:
-    """What the user knows of the ways between hosts."""
+    """What the user knows of the ways between hosts, and of their wall clocks."""
 
     symmetric: bool = False
     # what the way from an earlier host to a later one takes longer than that back
     asymmetry_ns: int | None = None
+    wall_error_ns: int | None = None  # how far two wall clocks are apart at most
 
     def of(self, one: int, other: int) -> int | None:
         """Return it for the way from one host to another, by their numbers."""
@@ -57,7 +59,8 @@ NOTHING_ASSUMED = Assumed()
 class Estimate:
     """Clocks of hosts, by pairs that had packets in common and all together.
 
-    `least_ns` is the least transit from one host to another, by these clocks.
+    `least_ns` is the least transit from one host to another, by these clocks; `words`
+    what is said of pairs' wall clocks, where something is.
     """
 
     clocks: HostClocks
@@ -65,6 +68,7 @@ class Estimate:
     packets: dict[tuple[int, int], tuple[int, int]]  # there and back
     flows: dict[tuple[int, int], int]  # of which both ends were seen
     least_ns: dict[tuple[int, int], int]
+    words: dict[tuple[int, int], WallWord]
 
 
 def estimate(
@@ -87,11 +91,11 @@ def estimate(
                 f"cannot join: {first.path} and {second.path} have the same ends of "
                 "connections, so that both are of one host; give one of them"
             )
-    pairs, packets, sightings = {}, {}, {}
+    pairs, packets, sightings, words = {}, {}, {}, {}
     for one, other, there, back in _in_order(hosts, seen):
         resolution = resolutions(there, back)
         try:
-            pairs[one, other] = pair_clock(
+            clock = pair_clock(
                 there,
                 back,
                 resolution_ns=resolution,
@@ -101,6 +105,11 @@ def estimate(
         except ValueError as error:
             names = f"{hosts[one].name} and {hosts[other].name}"
             raise LatprofError(f"--asymmetry: between {names}: {error}") from error
+        ends, both = (hosts[one], hosts[other]), (there, back)
+        clock, word = held_together(clock, both, ends, assumed.wall_error_ns)
+        pairs[one, other] = clock
+        if word:
+            words[one, other] = word
         packets[one, other] = len(there.sent_ns), len(back.sent_ns)
         sightings[one, other], sightings[other, one] = there, back
     if not pairs:
@@ -112,7 +121,8 @@ def estimate(
         for other in hosts
         if one is not other
     }
-    return Estimate(clocks, pairs, packets, flows, least_transits(clocks, sightings))
+    least_ns = least_transits(clocks, sightings)
+    return Estimate(clocks, pairs, packets, flows, least_ns, words)
 
 
 def _in_order(

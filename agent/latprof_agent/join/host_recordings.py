@@ -17,6 +17,7 @@ from latprof_analysis.read.result import ReadError
 from latprof_analysis.records.host_records import MOST_HOSTS
 from latprof_analysis.records.recording import (
     NAME,
+    SOURCES,
     Recording,
     RecordLayout,
     Step,
@@ -36,8 +37,9 @@ _WORDS = ("flags", "heads", "endings", "held", "resent")
 class JoinedHost:
     """A host, by its recording.
 
-    `counted`, `clocks` and `end` are known once it was read: what its probes counted,
-    all clocks of the host each second (CLOCKS), and what its run said in the end.
+    `counted`, `clocks`, `clock_sources` and `end` are known once it was read: what its
+    probes counted, all clocks of the host each second (CLOCKS), by what these were set
+    at the begin and at the end, and what its run said in the end.
     """
 
     number: int
@@ -47,6 +49,7 @@ class JoinedHost:
     layout: RecordLayout
     counted: dict[str, int] = field(default_factory=dict)
     clocks: list[NDArray[Any]] = field(default_factory=list)
+    clock_sources: list[dict[str, Any]] = field(default_factory=list)
     sources: list[dict[str, Any]] = field(default_factory=list)
     running: dict[str, Any] = field(default_factory=dict)
     end: dict[str, Any] | None = None
@@ -92,6 +95,8 @@ class JoinedHost:
                 self.counted |= counted
             case {"source": described}:
                 self.sources.append(described)
+            case {"clock_sources": dict(said)}:
+                self.clock_sources.append(said)
             case {"running": running}:
                 self.running = running
             case {"run": end}:
@@ -164,7 +169,8 @@ def _opened(number: int, given: Path) -> JoinedHost:
         _ = header["kernel"], header["begun_unix_ns"], header["capabilities"]
     except (KeyError, TypeError) as error:
         raise ReadError(path, f"its header has no {error}") from error
-    return JoinedHost(number, path, name, header, recording.layout)
+    said = [header[SOURCES]] if isinstance(header.get(SOURCES), dict) else []
+    return JoinedHost(number, path, name, header, recording.layout, clock_sources=said)
 
 
 def _check_pair(one: JoinedHost, other: JoinedHost, *, one_boot: bool) -> None:

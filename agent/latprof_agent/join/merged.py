@@ -132,9 +132,7 @@ class Merged:
         none = {ring: np.empty(0, dtype) for ring, dtype in self._rings.items()}
         return together(moved) if moved else none
 
-    def _periods(
-        self, taken: Sequence[tuple[int, Step]]
-    ) -> list[np.ndarray[Any, Any]]:
+    def _periods(self, taken: Sequence[tuple[int, Step]]) -> list[np.ndarray[Any, Any]]:
         of_host = [
             [step for host, step in taken if host == stream.host.number]
             for stream in self._streams

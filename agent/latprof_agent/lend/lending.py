@@ -184,9 +184,7 @@ def _copy(
     return Ending.TOO_LATE if recording.cut_off else Ending.WHOLE
 
 
-def _finish(
-    writer: _LentWriter, mine: ClientRecords, sources: dict[str, Any]
-) -> None:
+def _finish(writer: _LentWriter, mine: ClientRecords, sources: dict[str, Any]) -> None:
     """End it as a run does that was not cut off."""
     over = {"state": "done", "failure": None, "link_counters": None}
     writer.note(end=True)

@@ -50,8 +50,21 @@ def _pair(pair: _Figures) -> str:
     why = f" ({pair['reason']})" if state != "good" and pair["reason"] else ""
     return (
         f"{one} <-> {other}: offset {offset} +- {error} ({other}'s"
-        f" wall clock less {one}'s), drift {_drift(pair)}, {state}{why}"
+        f" wall clock less {one}'s), drift {_drift(pair)}, "
+        f"{state}{why}{_narrower(pair)}"
     )
+
+
+def _narrower(pair: _Figures) -> str:
+    """Say whose word makes the interval narrower than packets alone do."""
+    word = pair.get("wall_word") or {}
+    narrower = word.get("outcome") == "narrower"
+    return f", narrower by {_whose(word)}" if narrower else ""
+
+
+def _whose(word: _Figures) -> str:
+    by = "what chrony says" if word["by"] == "chrony" else word["by"]
+    return f"{by} (wall clocks within {duration(word['error_ns'])})"
 
 
 def _signed(ns: float) -> str:
@@ -93,6 +106,7 @@ def clock_warnings(document: _Figures) -> Iterator[str]:
     for clocks in clocks_of(document):
         yield from map(_set, clocks.get("wall_clocks_set", ()))
         for pair in clocks["pairs"]:
+            yield from _contradiction(pair)
             for ends, unknown, n in zip(
                 (pair["hosts"], pair["hosts"][::-1]),
                 pair["unknown"],
@@ -104,6 +118,17 @@ def clock_warnings(document: _Figures) -> Iterator[str]:
                         f"{' -> '.join(ends)}: {plural(count, 'message')} of {n} "
                         f"without a transit: {_LACKS.get(state, state)}"
                     )
+
+
+def _contradiction(pair: _Figures) -> Iterator[str]:
+    word = pair.get("wall_word") or {}
+    if word.get("outcome") == "contradicts":
+        yield (
+            f"{' <-> '.join(pair['hosts'])}: {_whose(word)} contradicts packets, by "
+            f"which these are {_signed(pair['wall_offset_ns'])} +- "
+            f"{duration(_wall_error(pair))} apart: one of both is wrong; times are by "
+            "the packets"
+        )
 
 
 def _set(wall: _Figures) -> str:
@@ -135,6 +160,12 @@ def clock_tables(document: _Figures) -> Iterator[Part]:
             "What a message took above the least of its way needs no word about how "
             "long both ways take: it is as exact as the drift is known.",
         )
+        for pair in clocks["pairs"]:
+            word = pair.get("wall_word") or {}
+            if word.get("outcome") == "unknown":
+                ends = " <-> ".join(pair["hosts"])
+                why = f"{ends}: wall clocks are no second source: {word['why']}."
+                yield Text(why, quiet=True)
         for loop in clocks["loops"]:
             around = " -> ".join([*loop["hosts"], loop["hosts"][0]])
             rms, most = duration(loop["rms_ns"]), duration(loop["max_ns"])
