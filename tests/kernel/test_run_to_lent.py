@@ -113,6 +113,10 @@ def test_each_client_is_lent_what_the_responder_recorded_of_it_alone(
         # beside what the responder's connection of control says
         whole_ones = joined[joined[columns].notna().all(axis=1)]
         assert len(whole_ones) >= SENT
+        # the responder's replies leave from another port than the client asks
+        kinds = whole_ones.groupby(["protocol", "kind"]).size()
+        for kind in ("request", "reply"):
+            assert kinds["tcp", kind] == kinds["udp", kind] == 2 * ROUNDS
         assert set(whole_ones["clocks"]) <= {"good", "approximate"}
         here = rebuilt(lent, tmp_path / f"{client}-lent")
         assert len(here) >= SENT

@@ -11,7 +11,9 @@ from latprof_agent.workload.generator_log import GeneratorLog, log_in
 from latprof_analysis.records.joiner import FOREVER
 from latprof_analysis.records.message_rows import (
     COLUMNS,
+    FAR_PORTS,
     KINDS,
+    PORTS,
     REPLY,
     REQUEST,
     TEXTS,
@@ -47,6 +49,9 @@ def rows_of(*calls):
         for name in COLUMNS
         if name not in TEXTS
     }
+    # nothing translates between these
+    for near, far in zip(PORTS, FAR_PORTS, strict=False):
+        numbers[far] = numbers[near]
     texts = {name: (np.zeros(len(calls), "i4"), [""]) for name in TEXTS}
     texts["protocol"] = (np.zeros(len(calls), "i4"), ["tcp", "udp"])
     texts["kind"] = (np.array([c["kind"] for c in calls], "i4"), KINDS)

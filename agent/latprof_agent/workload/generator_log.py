@@ -13,6 +13,7 @@ from latprof_analysis.records.message_rows import (
     LOADED,
     LOADED_REPLY,
     MESSAGE,
+    PORTS,
     REPLY,
     REQUEST,
     TRAIN,
@@ -391,11 +392,8 @@ class GeneratorLog:
         )
 
     def _have_port(self, rows: Messages) -> NDArray[np.bool_]:
-        ports = rows.numbers
-        return np.asarray(
-            (ports["source_port"] == self._port)
-            | (ports["destination_port"] == self._port)
-        )
+        found = [rows.numbers[name] == self._port for name in PORTS]
+        return np.asarray(np.logical_or.reduce(found))
 
     def _replies_by_time(self, rows: Messages, of: NDArray[np.intp]) -> _Found:
         """Find replies that the log does not number, datagrams, by their times.

@@ -33,6 +33,10 @@ def _sequences(record: Any) -> int:
     return int(record["first_sequence"]) << 32 | int(record["first_answer"])
 
 
+def _ports(records: Any) -> Array:
+    return np.stack([records["source_port"], records["destination_port"]], axis=-1)
+
+
 class Flows:
     """Flows in the order of their coming; a flow's index is its place.
 
@@ -40,7 +44,8 @@ class Flows:
     seen. `sender_here` and `receiver_here` are true of those that were. A translator
     (NAT) gives a flow another number on its way: then `translated` is true, and both
     numbers have one index. TCP's are found by the first sequence numbers of both
-    directions.
+    directions. `far_ports` has the ports, source and destination, as the receiver has
+    them.
 
     UDP's number holds the namespace that sends. A receiver that did not learn it has
     another number, which is the flow of the only sender with such addresses and ports;
@@ -53,6 +58,7 @@ class Flows:
         self.sender_here = np.empty(0, bool)
         self.receiver_here = np.empty(0, bool)
         self.translated = np.empty(0, bool)
+        self.far_ports = np.empty((0, 2), "u2")
         self.ambiguous = np.empty(0, bool)
         self.source_addresses: list[str] = []
         self.destination_addresses: list[str] = []
@@ -162,7 +168,10 @@ class Flows:
     def _translate(self, record: Any, place: int) -> None:
         """Take in addresses of another end, which may differ: the sender's count."""
         self.translated[place] |= _ends_of(record) != _ends_of(self.table[place])
-        if record["side"] == SIDE_SENDER:
+        if record["side"] != SIDE_SENDER:
+            self.far_ports[place] = _ports(record)
+        else:
+            self.far_ports[place] = _ports(self.table[place])
             self.table[place] = record
             self.source_addresses[place] = address_text(record["source"])
             self.destination_addresses[place] = address_text(record["destination"])
@@ -177,6 +186,7 @@ class Flows:
         self.sender_here = np.r_[self.sender_here, none]
         self.receiver_here = np.r_[self.receiver_here, none]
         self.translated = np.r_[self.translated, none]
+        self.far_ports = np.concatenate([self.far_ports, _ports(fresh)])
         self.ambiguous = np.r_[self.ambiguous, none]
         self._used = np.r_[self._used, np.full(len(fresh), self._touches)]
         self.source_addresses += map(address_text, fresh["source"])
@@ -215,6 +225,7 @@ class Flows:
         self.sender_here = self.sender_here[stay]
         self.receiver_here = self.receiver_here[stay]
         self.translated = self.translated[stay]
+        self.far_ports = self.far_ports[stay]
         self.ambiguous = self.ambiguous[stay]
         self._used = self._used[stay]
         self.source_addresses = [self.source_addresses[i] for i in stay]

@@ -21,6 +21,9 @@ from latprof_analysis.stages import APART, BLANK, PROBE_STATISTICS, STAMPS, stag
 TEXTS = MESSAGES.texts
 COLUMNS = of_one_host(MESSAGES)
 KINDS = ["message", "request", "reply", "heartbeat", *APART]
+# As a message's receiver has them, behind a translator (NAT) others than its sender's.
+FAR_PORTS = ("far_source_port", "far_destination_port")
+PORTS = ("source_port", "destination_port", *FAR_PORTS)
 MESSAGE, REQUEST, REPLY, HEARTBEAT, WARMUP = range(5)
 TRAIN, TRAIN_REPLY, LOADED, LOADED_REPLY = range(5, 9)
 
@@ -322,9 +325,11 @@ def messages_of(
         PROBE_STATISTICS: np.full(len(flow), BLANK),  # until `mark_statistics`
     }
     ports, texts = flow_columns(joiner.flows, flow)
+    far = np.concatenate([joiner.flows.far_ports, np.zeros((1, 2), "u2")])[flow]
+    ports |= dict(zip(FAR_PORTS, far.T.astype("i8"), strict=True))
     translated = np.r_[joiner.flows.translated, False][flow]
     ports["translated"] = np.where(translated, 1, BLANK)
-    kinds = np.r_[kinds_of(joiner.flows.table), MESSAGE][flow]
+    kinds = np.r_[_kinds(joiner.flows, kinds_of), MESSAGE][flow]
     texts["kind"] = kinds.astype(np.int32), KINDS
     sender = joiner.names.of(sent.get("pid"), _first_known(sent))
     reader = joiner.names.of(received.get("pid"), received.get("read_ns"))
@@ -335,6 +340,13 @@ def messages_of(
     # a range without a sender is no message, but so many bytes
     begins = np.where(sent.there | ~stream, ends - size, received.get("start"))
     return Messages(numbers | ports, texts, (number, begins, ends))
+
+
+def _kinds(flows: Flows, kinds_of: Callable[[NDArray[Any]], Ints]) -> Ints:
+    """Name the messages of flows, by the ports that either end has."""
+    far = flows.table.copy()
+    far["source_port"], far["destination_port"] = flows.far_ports.T
+    return np.maximum(kinds_of(flows.table), kinds_of(far))
 
 
 def flow_columns(flows: Flows, flow: Ints) -> tuple[dict[str, Ints], dict[str, Text]]:
