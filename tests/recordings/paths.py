@@ -203,6 +203,55 @@ def translated() -> Truth:
         return both(here, there, "10.77.2.2") | {"translated": 4 * ROUNDS}
 
 
+def balanced() -> Truth:
+    """To one address, behind which a balancer has two servers in turn."""
+    with hosts(4) as (here, balancer, *servers):
+        joined(here, balancer, back="a0")
+        addressed(here, "10.77.1.2/24")
+        addressed(balancer, "10.77.1.1/24", "a0")
+        ip(f"-n {here} route add default via 10.77.1.1")
+        for number, server in enumerate(servers, 2):
+            link = f"b{number}"
+            joined(server, balancer, back=link)
+            addressed(server, f"10.77.{number}.2/24")
+            addressed(balancer, f"10.77.{number}.1/24", link)
+            ip(f"-n {server} route add default via 10.77.{number}.1")
+        ip(f"netns exec {balancer} sysctl -qw net.ipv4.ip_forward=1")
+        nft(
+            balancer,
+            "table ip t { chain c { type nat hook prerouting priority -100; "
+            "ip daddr 10.77.1.1 th dport 7000 dnat to numgen inc mod 2 map "
+            "{ 0 : 10.77.2.2, 1 : 10.77.3.2 }; }; }",
+        )
+        rounds, to = 10, ("10.77.1.1", 7000)
+        listeners = [
+            inside(server, lambda: socket.create_server(("0.0.0.0", 7000)))
+            for server in servers
+        ]
+        for turn in range(6):
+            client = inside(here, socket.socket)
+            client.settimeout(30)
+            client.connect(to)
+            server, _ = listeners[turn % 2].accept()
+            talked(client, server, rounds)
+        takers = [
+            inside(s, lambda: socket.socket(type=socket.SOCK_DGRAM)) for s in servers
+        ]
+        for taker in takers:
+            taker.bind(("0.0.0.0", 7000))
+        for _ in range(3):
+            clients = [
+                inside(here, lambda: socket.socket(type=socket.SOCK_DGRAM))
+                for _ in servers
+            ]
+            for client, taker in zip(clients, takers, strict=True):
+                client.connect(to)
+                client.settimeout(30)
+                talked(client, taker, rounds)
+        turns = 12 * rounds
+        return {"exchanges": turns, "sent": 2 * turns, "translated": 2 * turns}
+
+
 def redirected() -> Truth:
     """To a port where nobody listens, which the own host redirects, as sidecars do."""
     with hosts(1) as (here,):
@@ -355,8 +404,8 @@ def fast_opened() -> Truth:
 PATHS = {
     path.__name__.replace("_", "-"): path
     for path in (
-        *(bridged, tunnelled, of_a_container, translated, redirected, reordered),
-        *(resent, filtered, fast_opened, merged),
+        *(bridged, tunnelled, of_a_container, translated, balanced, redirected),
+        *(reordered, resent, filtered, fast_opened, merged),
     )
 }
 NEED_NETEM = ("reordered",)

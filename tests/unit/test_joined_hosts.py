@@ -37,9 +37,10 @@ SENDER_STAGES = ("send_queue_ns", "qdisc_ns")
 READER_STAGES = ("receive_stack_ns", "receive_queue_ns")
 # Scenarios with packets both ways, and those in which one end only says something.
 BOTH_WAYS = (
-    *("bridged", "datagrams", "encrypted", "fast-opened", "half-closed", "in-pieces"),
-    *("keep-alive", "late-neighbour", "late-neighbour-of-a-datagram", "long-reply"),
-    *("of-a-container", "quic", "redirected", "resent", "several-at-once"),
+    *("balanced", "bridged", "datagrams", "encrypted", "fast-opened", "half-closed"),
+    *("in-pieces", "keep-alive", "late-neighbour", "long-reply"),
+    *("late-neighbour-of-a-datagram", "of-a-container", "quic"),
+    *("redirected", "resent", "several-at-once"),
     *("short-connections", "translated", "tunnelled", "workers"),
     *("6.1/translated", "6.12/resent", "6.1/tunnelled"),
 )
@@ -232,6 +233,22 @@ def test_several_hosts_are_joined_on_one_clock():
     assert [loop["hosts"] for loop in found.summary["clocks"]["loops"]] == [
         ["a", "b", "c"]
     ]
+
+
+def test_behind_a_balancer_each_message_meets_its_own_half():
+    """Three hosts: a client asks one address, behind which there are two servers."""
+    clocks = own_time, running_fast, lambda times: times - AHEAD_NS // 2
+    found = joined(HERE / "balanced.arrows.zst", *clocks)
+    rows = found.hosts["messages"]
+    assert (rows["translated"] == 1).all()
+    # 3 connections and 3 datagram sockets a server, 10 turns each
+    ways = rows.groupby(["protocol", "sender_host", "reader_host"]).size().to_dict()
+    pairs = ("a", "b"), ("b", "a"), ("a", "c"), ("c", "a")
+    assert ways == {(p, *pair): 30 for p in ("tcp", "udp") for pair in pairs}
+    both = found.both()
+    assert len(both) == len(rows) == len(found.whole["messages"])
+    assert (both["transit_low_ns"] <= both["transit_ns"]).all()
+    assert (both["transit_ns"] <= both["transit_high_ns"]).all()
 
 
 def test_a_clock_that_was_set_is_noticed_and_nothing_is_out_of_order():
