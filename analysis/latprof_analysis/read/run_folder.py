@@ -246,6 +246,10 @@ _LOAD: Shape = {
         }
     },
 }
+_WALL_WORD: Shape = {
+    **dict.fromkeys(("by", "outcome", "why"), TEXT),
+    "error_ns": Maybe(NUMBER),
+}
 _CLOCKS: Shape = {
     "reference": TEXT,
     "pairs": [
@@ -256,6 +260,7 @@ _CLOCKS: Shape = {
             **dict.fromkeys(("error_ns", "largest_error_ns"), Maybe(NUMBER)),
             "base_round_trip_ns": Maybe(NUMBER),
             "wall_error_ns?": NUMBER,
+            "wall_word?": Maybe(_WALL_WORD),
             **{name: [COUNT] for name in ("packets", "flows", "messages")},
             "unknown": [{ANY: COUNT}],
             "ways": [{"transit": _TIMES, "queueing": _TIMES}],
