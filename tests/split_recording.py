@@ -113,7 +113,7 @@ class Wall:
 
     wrong_ns: int = 0
     chrony: dict[str, Any] | None = None
-    largest_error_ns: int = 0  # as the kernel has it
+    largest_error_ns: int = 0  # as the kernel has it, from which it grows
     synchronised: int = 1
 
 
@@ -200,7 +200,8 @@ def _write(
             for name in ("realtime_ns", "tai_ns"):
                 clocks[name] += wall.wrong_ns if wall else ahead_ns
             if wall:
-                clocks["largest_error_ns"] = wall.largest_error_ns
+                seconds = clocks["monotonic_ns"] // 1_000_000_000
+                clocks["largest_error_ns"] = wall.largest_error_ns + seconds * 500_000
                 clocks["synchronised"] = wall.synchronised
             writer.recorded = clocks
             _write_step(writer, step, choose, moves, clock, with_logs=into.name == "a")

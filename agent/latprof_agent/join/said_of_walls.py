@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from latprof_analysis.clocks import PairClock, Sightings, State, pair_clock
-from latprof_analysis.text import duration
+from latprof_analysis.text import NS_PER_SECOND, duration
 from numpy.typing import NDArray
 
 from latprof_agent.capture.recording_writer import CLOCKS_EACH_NS
@@ -23,6 +23,10 @@ from latprof_agent.join.host_recordings import JoinedHost
 from latprof_agent.join.wall_clocks import wall_clock
 
 CHRONY, USER = "chrony", "--wall-error"
+# By so much a clock may run wrong beside what is known of it: chrony.conf(5),
+# maxclockerror; and by so much the kernel has it run wrong (NTP's PHI of old).
+_CLOCK_PPB = 1000
+_KERNEL_PPM = 500
 # As narrow as this, and what packets say alone is left.
 _MUCH = 0.99
 # What became of a word.
@@ -109,13 +113,13 @@ def _chrony(host: JoinedHost) -> list[Mapping[str, Any]]:
 def _chrony_error(host: JoinedHost) -> tuple[int | None, str]:
     """Return how wrong a host's wall clock is at most; None, and why it is not known.
 
-    As chronyc(1) has it, at both ends of the recording, and as the kernel had it from
-    chronyd each second between.
+    As chronyc(1) has it, at both ends of the recording, and as the kernel has it of
+    updates between; until the next one it grows as chronyd says.
     """
     said = _chrony(host)
     if len(said) < len(host.clock_sources) or not said:
         return None, f"{host.name} has no chrony"
-    errors = []
+    errors, rates_ppb = [], []
     for one in said:
         try:
             if one["leap"] == "Not synchronised":
@@ -125,13 +129,39 @@ def _chrony_error(host: JoinedHost) -> tuple[int | None, str]:
                 return None, f"{host.name}'s chrony follows a clock of its own, {clock}"
             distance_ns = int(one["root_dispersion_ns"]) + int(one["root_delay_ns"]) / 2
             errors.append(distance_ns + abs(int(one["system_time_ns"])))
+            rates_ppb.append(_CLOCK_PPB + int(one["skew_ppb"]))
         except (KeyError, TypeError, ValueError):
             why = f"{host.name}'s chrony gave no answer"
             return None, f"{why}: {one.get('unknown', 'it is of an unknown form')}"
     clocks = host.known_clocks()
     if not clocks["synchronised"].all():
         return None, f"the kernel of {host.name} did not have its clock as synchronised"
-    return round(max(*errors, int(clocks["largest_error_ns"].max()))), ""
+    seconds = np.ptp(clocks["monotonic_ns"].astype("i8")) / NS_PER_SECOND
+    error_ns = max([*errors, *bounds_set(clocks)]) + seconds * max(rates_ppb)
+    return round(error_ns), ""
+
+
+def bounds_set(clocks: NDArray[Any]) -> list[int]:
+    """Give the kernel's bounds that were set since the reading (CLOCKS) before, in ns.
+
+    chronyd sets one once a poll; until then the kernel lets it grow by 500 us at each
+    second, whatever the clock does.
+
+    Examples
+    --------
+    >>> clocks = np.zeros(4, [("monotonic_ns", "<i8"), ("largest_error_ns", "<i8")])
+    >>> clocks["monotonic_ns"] = np.arange(4) * 1_100_000_000
+    >>> clocks["largest_error_ns"] = [90_000, 590_000, 120_000, 1_120_000]
+    >>> bounds_set(clocks)
+    [120000]
+    """
+    seconds = np.diff(clocks["monotonic_ns"].astype("i8")) / NS_PER_SECOND
+    grown_ns = np.diff(clocks["largest_error_ns"].astype("i8"))
+    least, most = np.floor(seconds) * _KERNEL_PPM, np.ceil(seconds) * _KERNEL_PPM
+    grown = grown_ns / 1000
+    itself = (least - 1 <= grown) & (grown <= most + 1)
+    found: list[int] = clocks["largest_error_ns"][1:][~itself].tolist()
+    return found
 
 
 def _is_server(reference: str) -> bool:
