@@ -25,6 +25,7 @@ from latprof_agent.join.estimate import Assumed
 from latprof_agent.join.join import JoinOptions, join
 from latprof_agent.rebuild import rebuild
 from latprof_analysis.records.recording import NAME, Recording
+from latprof_analysis.report.clock_words import clock_sentences
 from latprof_analysis.report.story_lines import conclusion
 from split_recording import Clock, own_time, split
 
@@ -216,6 +217,15 @@ def test_how_far_wall_clocks_are_apart_is_known():
     # the recording took less than a second
     assert abs(pair["wall_offset_ns"] - ahead_ns) < pair["error_ns"] + 20_000
     assert pair["state"] == "good"
+
+
+@pytest.mark.parametrize("name", BOTH_WAYS)
+def test_a_drift_has_an_interval_which_holds_the_true_one(name):
+    """Of a recording this short it is all by which two clocks may run apart."""
+    (pair,) = scenario(name).summary["clocks"]["pairs"]
+    assert abs(pair["drift_ppb"] - SKEW * 1e9) <= pair["drift_error_ppb"]
+    said = next(iter(clock_sentences(scenario(name).summary)))
+    assert f" +- {pair['drift_error_ppb'] / 1000:.3g} us/s, {pair['state']}" in said
 
 
 def test_several_hosts_are_joined_on_one_clock():

@@ -93,13 +93,17 @@ def _pair(
     word = found.words.get(ends)
     half = (pair.minus_ns + pair.plus_ns) / 2
     half = half[np.isfinite(half)]
+    drift_ppb = np.median(pair.drift_ppb)
+    # so far off at most, whenever: where little was seen that is all that clocks may be
+    off_ppb = np.abs(pair.drift_ppb - drift_ppb) + pair.spread_ppb
     return {
         "hosts": [one.name, other.name],
         "state": _state(pair),
         "reason": "; ".join(pair.reasons.values()),
         "error_ns": round(float(np.median(half))) if len(half) else None,
         "largest_error_ns": round(float(half.max())) if len(half) else None,
-        "drift_ppb": round(float(np.median(pair.drift_ppb))),
+        "drift_ppb": round(float(drift_ppb)),
+        "drift_error_ppb": _whole(off_ppb.max()) if len(half) else None,
         "base_round_trip_ns": _whole(pair.base_round_trip_ns),
         "wall_word": word and word.as_dict(),
         "packets": [there, back],

@@ -261,6 +261,7 @@ _CLOCKS: Shape = {
             "base_round_trip_ns": Maybe(NUMBER),
             "wall_error_ns?": NUMBER,
             "wall_word?": Maybe(_WALL_WORD),
+            "drift_error_ppb?": Maybe(NUMBER),
             **{name: [COUNT] for name in ("packets", "flows", "messages")},
             "unknown": [{ANY: COUNT}],
             "ways": [{"transit": _TIMES, "queueing": _TIMES}],

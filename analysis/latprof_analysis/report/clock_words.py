@@ -78,7 +78,10 @@ def _wall_error(pair: _Figures, name: str = "error_ns") -> float | None:
 
 
 def _drift(pair: _Figures) -> str:
-    return f"{pair['drift_ppb'] / 1000:.3g} us/s"
+    """Return by how much one clock is faster, and how far that may be wrong."""
+    error = pair.get("drift_error_ppb")
+    beside = "" if error is None else f" +- {error / 1000:.3g}"
+    return f"{pair['drift_ppb'] / 1000:.3g}{beside} us/s"
 
 
 def _ways(pair: _Figures) -> list[tuple[str, _Figures]]:
