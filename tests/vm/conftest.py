@@ -14,18 +14,29 @@ PROGRAMS = (
 )
 
 
-@pytest.fixture(scope="module", params=KERNELS)
-def kernel(request):
+def ready(series):
+    """Have that kernel fetched; skip where none may be booted."""
     if os.environ.get("LATPROF_VM") != "1":
         pytest.skip("boots other kernels: set LATPROF_VM=1")
     path = os.environ["PATH"] + ":/usr/sbin:/sbin"
     if missing := [name for name in PROGRAMS if not shutil.which(name, path=path)]:
         pytest.skip(f"needs {', '.join(missing)}")
     fetched = subprocess.run(
-        [HERE / "vmfetch.sh", request.param],
+        [HERE / "vmfetch.sh", series],
         capture_output=True,
         text=True,
         check=False,
     )
     assert fetched.returncode == 0, fetched.stderr
-    return request.param
+    return series
+
+
+@pytest.fixture(scope="module", params=KERNELS)
+def kernel(request):
+    return ready(request.param)
+
+
+@pytest.fixture(scope="module")
+def kernels():
+    """All of them, for guests that differ."""
+    return [ready(series) for series in KERNELS]

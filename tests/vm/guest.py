@@ -55,8 +55,9 @@ def boot(
     folder: Path,
     nics: str = "",
     systemd: str = "",
+    **more: str,
 ) -> Guest:
-    """Run a script in a guest; `nics` and `systemd` as vmrun.sh's variables."""
+    """Run a script in a guest; `nics` and others as vmrun.sh's variables."""
     settings = {
         "VMRUN_SYSTEMD": systemd,
         "VMRUN_NICS": nics,
@@ -64,12 +65,14 @@ def boot(
         "VMRUN_MODE": mode,
         "VMRUN_LOG": str(folder / "console"),
         "VMRUN_TIMEOUT": "900",  # a minute by itself; other tests run beside it
+        **{f"VMRUN_{name.upper()}": value for name, value in more.items()},
     }
     prologue = PROLOGUE % {"python": VENV / "bin" / "python3", "share": folder}
     if path := os.environ.get("PYTHONPATH"):
         prologue = f"export PYTHONPATH={shlex.quote(path)}\n" + prologue
+    dies_with_us = "setpriv", "--pdeathsig", "TERM"
     ended = subprocess.run(
-        [HERE / "vmrun.sh", kernel, prologue + script],
+        [*dies_with_us, HERE / "vmrun.sh", kernel, prologue + script],
         env=os.environ | settings,
         capture_output=True,
         text=True,

@@ -16,6 +16,10 @@
 #   VMRUN_NICS     models of network cards, e.g. "virtio-net-pci e1000": the guest
 #                  has two of each, joined by a cable: pair P from 0 has the
 #                  addresses 52:54:00:00:0P:01 and :02
+#   VMRUN_CABLES   cards on cables to other guests, each as PATH:END, end 1 or 2 of
+#                  the cable PATH (sockets PATH.1 and PATH.2, without blanks): cable C
+#                  of this guest from 0 has the address 52:54:00:01:0C:0E, E its end
+#   VMRUN_QMP      a socket to be made, on which QEMU may be asked (to stop the guest)
 #   VMRUN_SYSTEMD  not empty: under systemd, which is the guest's first process
 #   VMRUN_SHARE    a folder that the guest may write, at the same path
 #   VMRUN_TIMEOUT  seconds of the host's time               (default 300)
@@ -78,6 +82,19 @@ add_cards() {
 	done
 }
 
+# add_cables PATH:END...: what one end sends is read from the other end's socket
+add_cables() {
+	local cable number=0 path end
+	for cable in "$@"; do
+		path=${cable%:*} end=${cable##*:}
+		arguments+=(
+			-netdev "dgram,id=cable$number,local.type=unix,local.path=$path.$end,remote.type=unix,remote.path=$path.$((3 - end))"
+			-device "virtio-net-pci,netdev=cable$number,romfile=,mac=52:54:00:01:0$number:0$end"
+		)
+		number=$((number + 1))
+	done
+}
+
 # All that the guest needs to know lies on the control share.
 write_control() { # FOLDER COMMAND
 	mkdir "$1"
@@ -86,10 +103,12 @@ write_control() { # FOLDER COMMAND
 		"$PWD" "$shared" "${VMRUN_SYSTEMD:-}" >"$1/settings"
 }
 
+# The guest dies with whoever started this, however that ends.
 # Without AVX: QEMU 7.2 gets some of it wrong, so that numpy sorts wrongly.
 boot() { # KERNEL
 	local qemu seconds
-	timeout -k 5 "${VMRUN_TIMEOUT:-300}" qemu-system-x86_64 \
+	setpriv --pdeathsig KILL timeout -k 5 "${VMRUN_TIMEOUT:-300}" \
+		setpriv --pdeathsig KILL qemu-system-x86_64 \
 		-nodefaults -no-user-config -display none -no-reboot \
 		-cpu max,la57=off,avx=off,avx2=off -m "${VMRUN_MEMORY:-2G}" \
 		-chardev "file,id=console,path=$console" -serial chardev:console \
@@ -115,6 +134,9 @@ main() {
 	set_clock "${VMRUN_MODE:-real}"
 	# shellcheck disable=SC2086 # one word per model
 	add_cards ${VMRUN_NICS:-}
+	# shellcheck disable=SC2086 # one word per cable
+	add_cables ${VMRUN_CABLES:-}
+	[ -z "${VMRUN_QMP:-}" ] || arguments+=(-qmp "unix:$VMRUN_QMP,server=on,wait=off")
 	scratch=$(mktemp -d)
 	trap 'kill %% 2>/dev/null || true; rm -rf "$scratch"' EXIT
 	console=${VMRUN_LOG:-$scratch/console}
