@@ -104,7 +104,9 @@ write_control() { # FOLDER COMMAND
 }
 
 # The guest dies with whoever started this, however that ends.
-# Without AVX: QEMU 7.2 gets some of it wrong, so that numpy sorts wrongly.
+# Without AVX: QEMU 7.2 gets some of it wrong, so that numpy sorts wrongly. The kernel
+# is to do without cmpxchg16b (141), after which a guest's flags were those of a register
+# once (a double fault in kmalloc); numpy asks the processor, and needs it to be there.
 boot() { # KERNEL
 	local qemu seconds
 	setpriv --pdeathsig KILL timeout -k 5 "${VMRUN_TIMEOUT:-300}" \
@@ -114,7 +116,7 @@ boot() { # KERNEL
 		-chardev "file,id=console,path=$console" -serial chardev:console \
 		-chardev stdio,id=output,signal=off -serial chardev:output \
 		-kernel "$1/vmlinux" -initrd "$1/initramfs" -append \
-		"console=ttyS0 loglevel=7 $HANGS_END tsc=reliable no_timer_check mitigations=off nokaslr" \
+		"console=ttyS0 loglevel=7 $HANGS_END tsc=reliable no_timer_check mitigations=off nokaslr clearcpuid=141" \
 		"${arguments[@]}" </dev/null &
 	qemu=$!
 	for ((seconds = 0; seconds < COMES_UP_IN; seconds++)); do

@@ -39,9 +39,11 @@ from latprof_analysis.story.story import (
     time_of,
 )
 from latprof_analysis.study.totals import are_measured
+from numpy.typing import NDArray
 
 from latprof_agent.capture.flight import (
     RUNNING_LEAST_NS,
+    SHARES,
     UNTIL_KNOWN_NS,
 )
 from latprof_agent.capture.recorded_flights import Flights
@@ -50,6 +52,7 @@ from latprof_agent.story.read_before import ReadBefore
 from latprof_agent.story.slowest import Slow, Slowest
 from latprof_agent.story.socket_stories import TcpHistory
 
+Flags = NDArray[np.bool_]
 RUNNING = 0.999  # of messages are not slow, where nobody said from when on
 # Of a stage whose end a thread of this host brings about: the column of its process, of
 # itself where it is known, and the two stamps.
@@ -62,8 +65,9 @@ _OF_CALL = ("sender_pid", "sender_thread", "send_ns", "call_end_ns")
 # What was read before a message is finished within that time of it: what has no other
 # half waits for 0.3 s.
 NEIGHBOURS_NS = 1_000_000_000
-# How often copies are forgotten, and after how long each row is there.
-FORGETS_NS, FINISHED_NS = 1_000_000_000, 5_000_000_000
+# How often copies are forgotten, and after how long each row is there: a message waits
+# 3 s for its other half, and an exchange of one end then 4 s for its other turn.
+FORGETS_NS, FINISHED_NS = 1_000_000_000, 10_000_000_000
 
 
 @dataclass
@@ -110,6 +114,10 @@ class _Limit:
 class Stories(Sink):
     """Follows finished messages; keeps the slowest of those that took long.
 
+    Of what has its other end on another host the time here is all that is known. Where
+    that is long, what CPUs did meanwhile is asked for and kept in the recording: who
+    joins both hosts' halves has the story.
+
     Parameters
     ----------
     limit_ns : int
@@ -127,6 +135,7 @@ class Stories(Sink):
         self._joiner = joiner
         self._before = ReadBefore(joiner, recorder)
         self._slowest = Slowest()
+        self._halves = Slowest()
         self._forgot_ns = 0
 
     def add_messages(self, rows: Messages) -> None:
@@ -138,6 +147,13 @@ class Stories(Sink):
             identity = flow, end, int(ended_ns[i])
             make = partial(self._message, rows, i)
             self._slowest.offer(int(took_ns[i]), flow, identity, make)
+        begin_ns, end_ns = _time_here(rows)
+        alone = (took_ns < 0) & are_measured(rows)
+        for i in self._long_halves(self._messages, alone, begin_ns, end_ns):
+            flow, end = rows.flow_and_end(i)
+            identity = flow, end, int(end_ns[i])
+            make = partial(self._message, rows, i)
+            self._halves.offer(int(end_ns[i] - begin_ns[i]), flow, identity, make)
         self._ask(self._before.newest_ns - NEIGHBOURS_NS)
         self._forget(self._joiner.drained_ns)
 
@@ -146,7 +162,8 @@ class Stories(Sink):
         if now_ns < self._forgot_ns + FORGETS_NS:
             return
         self._forgot_ns = now_ns
-        spans = (span for one in self._slowest.kept for span in spans_of(one.row))
+        kept = (*self._slowest.kept, *self._halves.kept)
+        spans = (span for one in kept for span in spans_of(one.row))
         self._recorder.keep(spans, now_ns - FINISHED_NS)
 
     def _slow(
@@ -158,6 +175,14 @@ class Stories(Sink):
         self._recorder.set_limits(self._messages.limit_ns, self._exchanges.limit_ns)
         slow = measured & (took_ns >= limit.least_ns(ended_ns))
         return list(np.flatnonzero(slow).tolist())
+
+    def _long_halves(
+        self, limit: _Limit, alone: Flags, begin_ns: Ints, end_ns: Ints
+    ) -> list[int]:
+        """Find those that are copied: with their other half they may be slow."""
+        took_ns = np.where((begin_ns > 0) & (end_ns > 0), end_ns - begin_ns, 0)
+        least_ns = limit.least_ns(end_ns) // SHARES
+        return list(np.flatnonzero(alone & (took_ns >= least_ns)).tolist())
 
     def _message(self, rows: Messages, i: int) -> tuple[dict[str, Any], _Known]:
         row = rows.row(i)
@@ -181,12 +206,19 @@ class Stories(Sink):
         longest &= (work_ns > 0) & (numbers["server_ns"] > 0)
         longest &= numbers["server_pid"] > 0
         ended_ns = numbers["reply_read_ns"]
+        ready_ns, replied_ns = numbers["request_ready_ns"], numbers["reply_sent_ns"]
+        alone = (took_ns < 0) & (numbers["server_pid"] > 0) & are_measured(rows)
+        for i in self._long_halves(self._exchanges, alone, ready_ns, replied_ns):
+            flow = _connection(rows, i)
+            identity = flow, int(ready_ns[i]), int(replied_ns[i])
+            make = partial(_exchange, rows, i, self._recorder)
+            self._halves.offer(identity[2] - identity[1], flow, identity, make)
         for i in self._slow(self._exchanges, rows, took_ns, ended_ns):
             if not longest[i]:
                 continue
             self._exchanges.seen += 1
-            flow = zlib.crc32(repr([*rows.row(i, _ENDS).values()]).encode())
-            sent_ns, replied_ns = numbers["request_sent_ns"], numbers["reply_sent_ns"]
+            flow = _connection(rows, i)
+            sent_ns = numbers["request_sent_ns"]
             identity = flow, int(sent_ns[i]), int(replied_ns[i])
             make = partial(_exchange, rows, i, self._recorder)
             self._slowest.offer(int(took_ns[i]), flow, identity, make)
@@ -194,7 +226,7 @@ class Stories(Sink):
     def _ask(self, until_ns: int) -> None:
         """Find what was read before those that were read by then: it is forgotten."""
         before = self._before
-        for one in self._slowest.kept:
+        for one in (*self._slowest.kept, *self._halves.kept):
             known, spans = one.known, spans_of(one.row)
             if known.answers or not spans or spans[-1][1] > until_ns:
                 continue
@@ -218,6 +250,8 @@ class Stories(Sink):
         sample = slowest.sample if slowest.seen > len(stories) else []
         # many of the sample have a story, too, and to split its time takes long
         stages = {one.identity: _stages(one, recorder) for one in (*stories, *sample)}
+        for half in self._halves.slowest:
+            _stages(half, recorder)
         return {
             "format": FORMAT,
             "limit_ns": self._messages.limit_ns,
@@ -253,6 +287,18 @@ _PARTS = ("request_way", "server", "reply_way")
 # What a share needs of a part.
 _OF_PARTS = ("kind", "what", "time_ns", "who", "functions", "cpu")
 _OF_WHO = ("pid", "comm", "time_ns", "lower_class", "peer")
+
+
+def _connection(rows: ExchangeRows, i: int) -> int:
+    """Number the connection of an exchange by its ends."""
+    return zlib.crc32(repr([*rows.row(i, _ENDS).values()]).encode())
+
+
+def _time_here(rows: Messages) -> tuple[Ints, Ints]:
+    """Return the first and the last stamp of each row; 0: it has none."""
+    stamps = np.stack([np.maximum(rows.numbers[f"{name}_ns"], 0) for name in STAMPS])
+    first = np.where(stamps > 0, stamps, FOREVER).min(axis=0)
+    return np.where(first < FOREVER, first, 0), stamps.max(axis=0)
 
 
 def _exchange(
