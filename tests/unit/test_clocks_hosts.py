@@ -232,7 +232,7 @@ def test_stamps_far_apart_have_wider_bounds():
     at = [START_NS + 5 * S_NS]
     near, far = (clocks.bounds(0, 1, at, apart) for apart in (0, S_NS))
     for one, other in zip(near, far, strict=True):
-        assert other - one == pytest.approx(clocks.growth_ppb[0, 1])
+        assert other - one == pytest.approx(clocks.between[0, 1].growth_ppb)
 
 
 def test_the_table_of_a_host_holds_its_true_offset():
@@ -255,17 +255,36 @@ def test_the_table_of_a_host_holds_its_true_offset():
 @settings(max_examples=25, deadline=None, derandomize=True)
 def test_whichever_pairs_talk_all_bounds_hold(edges, reference, seed, way):
     pairs = measured(edges, there=way, seed=seed)
-    clocks = relate_hosts(4, pairs, reference)
     near = {reference}
     for _ in HOSTS:
         near |= {host for edge in edges if near & set(edge) for host in edge}
     at = moments(SPAN_S, 200)
-    for a, b in permutations(near, 2):
-        one = clocks.to_reference(a, HOSTS[a].says(at))
-        difference = clocks.to_reference(b, HOSTS[b].says(at)) - one
-        minus, plus = clocks.bounds(a, b, one)
-        assert (difference <= minus).all()
-        assert (-difference <= plus).all()
+    asked = list(permutations(near, 2))
+    for wanted in (None, asked):
+        clocks = relate_hosts(4, pairs, reference, wanted)
+        for a, b in asked:
+            one = clocks.to_reference(a, HOSTS[a].says(at))
+            difference = clocks.to_reference(b, HOSTS[b].says(at)) - one
+            minus, plus = clocks.bounds(a, b, one)
+            assert (difference <= minus).all()
+            assert (-difference <= plus).all()
+
+
+def test_pairs_that_were_asked_for_are_bounded_as_others_are():
+    """By the pair, by a short way round, and over two others in a row."""
+    edges = [(0, 1), (1, 2), (2, 3)]
+    pairs = measured(edges) | measured([(0, 2)], there=Way(300, 7e6))
+    one_way = measured([(0, 3)], there=Way(0))
+    asked = [(0, 1), (0, 2), (0, 3)]
+    at = HOSTS[0].says(moments(SPAN_S, beyond_s=0))
+    for each in (pairs, pairs | one_way):
+        all_of, some = (relate_hosts(4, each, 0, of) for of in (None, asked))
+        for host in (1, 2, 3):
+            widths = [np.sum(c.bounds(0, host, at), axis=0) for c in (all_of, some)]
+            np.testing.assert_allclose(widths[1], widths[0], rtol=0.02)
+            assert (all_of.state(0, host, at) == some.state(0, host, at)).all()
+    assert some.state(1, 3, at[:1]) == [State.UNKNOWN]  # nobody asked
+    assert np.isinf(some.bounds(1, 3, at)).all()
 
 
 @pytest.mark.parametrize(
@@ -299,11 +318,13 @@ def test_values_are_moved_into_their_bounds_and_no_farther():
     true, wanted = rng.uniform(0, 10, (2, 4, 50))
     most = true[None] - true[:, None] + rng.uniform(0, 3, (4, 4, 50))
     most[rng.random(most.shape) < 0.3] = np.inf
-    moved = within(wanted, most)
+    links = list(permutations(range(4), 2))
+    of_links = np.array([most[link] for link in links])
+    moved = within(wanted, links, of_links)
     assert (moved[None] - moved[:, None] <= most + 1e-3).all()
     inside = ((wanted[None] - wanted[:, None]) <= most).all(axis=(0, 1))
     np.testing.assert_array_equal(moved[:, inside], wanted[:, inside])
-    np.testing.assert_allclose(within(true, most), true)
+    np.testing.assert_array_equal(within(true, links, of_links), true)
 
 
 @given(

@@ -120,6 +120,7 @@ def host_clocks():
 # From each class, results: with every part of it, and with as little as it can have.
 RESULTS = {
     "Autocorrelation": lambda: [lp.autocorrelation(WAITS)],
+    "Between": lambda: [host_clocks()[0].between[0, 1]],
     "Ccdf": lambda: [lp.ccdf(WAITS), lp.ccdf([1.0])],
     "Change": lambda: lp.level_changes(STEP).changes,
     "FigureChange": lambda: [

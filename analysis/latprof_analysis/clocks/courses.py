@@ -8,6 +8,7 @@ known as well as the gaps between the bounds at both are small against the time 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -96,6 +97,9 @@ class Course:
 
 def _integral(edges: Floats, rate: Floats, at: Floats) -> Floats:
     """Integrate a rate that is constant from edge to edge."""
+    if edges.size == 1:
+        same: Floats = rate[0] * (at - edges[0])
+        return same
     upto = np.r_[0.0, np.cumsum(rate[:-1] * np.diff(edges))]
     place = np.clip(np.searchsorted(edges, at, "right") - 1, 0, edges.size - 1)
     found: Floats = upto[place] + rate[place] * (at - edges[place])
@@ -136,12 +140,28 @@ def unseen() -> Course:
     return Course(0.0, zero, np.full(1, UNSEEN), zero, 0.0, np.full(1, SUPPLE))
 
 
-def course_of(above: Bounds, below: Bounds) -> Course:
-    """Find what both directions say of the rate."""
-    wide = _consistent(above, below, unseen())
-    at, middle, gap = narrowest(above, below, wide)
+class Narrowest(NamedTuple):
+    """Of each window the time at which the offset is known best, if it was seen there.
+
+    Attributes
+    ----------
+    at, middle, gap : ndarray, shape (w,)
+        The time, what the offset is between its bounds, and how far these are apart.
+    """
+
+    at: Floats
+    middle: Floats
+    gap: Floats
+
+
+def course_of(above: Bounds, below: Bounds) -> tuple[Course, Narrowest]:
+    """Find what both directions say of the rate, and the best of what is left then."""
+    times = np.union1d(above.at, below.at)
+    wide, low, high = _consistent(above, below, unseen(), times)
+    best = _narrowest(times, low, high, wide)
+    at, middle, gap = best
     if at.size < 2:
-        return wide
+        return wide, best
     drift = _drift(at, middle, gap, wide.spread[0])
     smooth = drift * at + _smoothed(at, middle - drift * at, gap)
     mean, error = _mean_rate(at, middle, gap)
@@ -149,10 +169,12 @@ def course_of(above: Bounds, below: Bounds) -> Course:
     supple = np.minimum(SUPPLE, MOST_BETWEEN_NS / apart)
     if error > UNSEEN:
         spread = np.full(at.size, wide.spread[0])
-        return Course(0.0, at, spread, smooth, drift, supple)
+        course = Course(0.0, at, spread, smooth, drift, supple)
+        return course, narrowest(above, below, course)
     spread = WANDER + error + _differing(at, middle - mean * at)
     course = Course(mean, at, spread, smooth, drift, supple)
-    return _consistent(above, below, course)
+    course, low, high = _consistent(above, below, course, times)
+    return course, _narrowest(times, low, high, course)
 
 
 def _differing(at: Floats, offset: Floats) -> Floats:
@@ -199,38 +221,44 @@ def course_of_one(bounds: Bounds, sign: float) -> Course:
     return replace(unseen(), drift=sign * (low + high) / 2)
 
 
-def _consistent(above: Bounds, below: Bounds, course: Course) -> Course:
-    """Widen the spread until the bounds do not contradict each other."""
-    at = np.union1d(above.at, below.at)
+def _consistent(
+    above: Bounds, below: Bounds, course: Course, at: Floats
+) -> tuple[Course, Floats, Floats]:
+    """Widen the spread until the bounds do not contradict each other; with these."""
     while True:
         low, high = interval(above, below, course, at)
         if (low <= high).all():
-            return course
+            return course, low, high
         course = replace(course, spread=course.spread * 2)
 
 
-def narrowest(
-    above: Bounds, below: Bounds, course: Course
-) -> tuple[Floats, Floats, Floats]:
-    """Of each window the time at which the offset is known best, if it was seen there.
+def narrowest(above: Bounds, below: Bounds, course: Course) -> Narrowest:
+    """Find where bounds of both directions are near to each other."""
+    at = np.union1d(above.at, below.at)
+    low, high = interval(above, below, course, at)
+    return _narrowest(at, low, high, course)
+
+
+def _narrowest(at: Floats, low: Floats, high: Floats, course: Course) -> Narrowest:
+    """Find it among increasing times.
 
     Where one direction sent nothing the bounds grow apart as the spread lets them,
     and their middle says nothing: such times are left out, which another one's
     bounds, growing at half of that rate, reach.
     """
-    at = np.union1d(above.at, below.at)
-    low, high = interval(above, below, course, at)
     gap = high - low
     width = _window(at)
-    order = np.lexsort((at, gap, (at - at[0]) // width))
-    place = (at[order] - at[0]) // width
-    kept = order[np.r_[True, np.diff(place) > 0]]
+    place = (at - at[0]) // width
+    begins = np.flatnonzero(np.diff(place, prepend=-1.0) > 0)
+    least = np.repeat(np.minimum.reduceat(gap, begins), np.diff(begins, append=at.size))
+    kept = np.flatnonzero(gap == least)
+    kept = kept[np.diff(place[kept], prepend=-1.0) > 0]  # the first of equal ones
     reach = at[kept] * course.spread[0] / 2
     seen = gap[kept] <= envelope(gap[kept], reach, reach) + 1e-3
     kept = kept[seen]
     apart = np.diff(at[kept], append=np.inf) >= width / 2
     kept = kept[apart]
-    return at[kept], (low[kept] + high[kept]) / 2, gap[kept]
+    return Narrowest(at[kept], (low[kept] + high[kept]) / 2, gap[kept])
 
 
 def _window(at: Floats) -> float:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -59,6 +61,27 @@ class Loop(Result):
 
 
 @dataclass(frozen=True)
+class Between(Result):
+    """How sure it is what one host's clock is ahead of another's, at k knots.
+
+    Attributes
+    ----------
+    over_ns : ndarray, shape (k, 2)
+        How far the true offset from a to b may be over what the estimates say, at the
+        begin and at the end of what lies between a knot and the next.
+    states : ndarray of int8, shape (k,)
+        `State` of what lies between a knot and the next.
+    growth_ppb : float
+        How fast that grows before the first knot and behind the last, and how far two
+        rates may be from what is estimated anywhere.
+    """
+
+    over_ns: Floats
+    states: NDArray[np.int8]
+    growth_ppb: float
+
+
+@dataclass(frozen=True)
 class HostClocks(Result):
     """Clocks of h hosts, by that of one, at k knots.
 
@@ -72,14 +95,8 @@ class HostClocks(Result):
         Each host's clock less the reference's.
     drift_ppb : ndarray, shape (h, k)
         Rates of these.
-    over_ns : ndarray, shape (h, h, k, 2)
-        How far the true offset from a to b may be over what the estimates say, at the
-        begin and at the end of what lies between a knot and the next.
-    states : ndarray of int8, shape (h, h, k)
-        `State` of what lies between a knot and the next.
-    growth_ppb : ndarray, shape (h, h)
-        How fast that grows before the first knot and behind the last, and how far two
-        rates may be from what is estimated anywhere.
+    between : dict of (a, b) to Between
+        Of each two hosts both ways, or of those that were asked for.
     loops : tuple of Loop
     """
 
@@ -87,9 +104,7 @@ class HostClocks(Result):
     at_ns: Ints
     offset_ns: Ints
     drift_ppb: Floats
-    over_ns: Floats
-    states: NDArray[np.int8]
-    growth_ppb: Floats
+    between: Mapping[tuple[int, int], Between]
     loops: tuple[Loop, ...]
 
     @property
@@ -97,16 +112,35 @@ class HostClocks(Result):
         """A table for each host."""
         return tuple(self._table(host) for host in range(len(self.offset_ns)))
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields for JSON; None for what is infinite."""
+        between = [
+            {"hosts": list(hosts), **each.as_dict()}
+            for hosts, each in self.between.items()
+        ]
+        return super().as_dict() | {"between": between}
+
     def _table(self, host: int) -> HostClock:
         offset, other = self.offset_ns[host], self.reference
+        there, back = (self._between(*way) for way in ((other, host), (host, other)))
         return HostClock(
             at_ns=self.at_ns,
             offset_ns=offset,
-            low_ns=offset - self.over_ns[host, other, :, 0],
-            high_ns=offset + self.over_ns[other, host, :, 0],
+            low_ns=offset - back.over_ns[:, 0],
+            high_ns=offset + there.over_ns[:, 0],
             drift_ppb=self.drift_ppb[host],
-            state=self.states[other, host].astype(np.int64),
+            state=there.states.astype(np.int64),
         )
+
+    def _between(self, a: int, b: int) -> Between:
+        """What is known of two hosts: nothing, where it was not asked for."""
+        if a == b:
+            zero = np.zeros((self.at_ns.size, 2))
+            return Between(zero, np.full(self.at_ns.size, State.GOOD, np.int8), 0.0)
+        if (a, b) in self.between:
+            return self.between[a, b]
+        nothing = np.full((self.at_ns.size, 2), np.inf)
+        return Between(nothing, np.zeros(self.at_ns.size, np.int8), 0.0)
 
     def to_reference(self, host: int, t_ns: ArrayLike) -> Ints:
         """Give by the reference's clock what one host's clock said.
@@ -150,16 +184,16 @@ class HostClocks(Result):
             return np.zeros(t.shape), np.zeros(t.shape)
         if self.at_ns.size == 0:
             return np.full(t.shape, np.inf), np.full(t.shape, np.inf)
-        place, share, outside = self._between(t)
+        place, share, outside = self._place(t)
         apart = np.abs(np.asarray(apart_ns, float))
         sides = []
-        for way in ((a, b), (b, a)):
-            begin, end = self.over_ns[way][place].T
+        for each in (self._between(a, b), self._between(b, a)):
+            begin, end = each.over_ns[place].T
             found = np.full(t.shape, np.inf)
             known = np.isfinite(begin) & np.isfinite(end)
             part = share[known]
             found[known] = (1 - part) * begin[known] + part * end[known]
-            found += (outside + apart) * self.growth_ppb[way] / PPB
+            found += (outside + apart) * each.growth_ppb / PPB
             sides.append(found)
         return sides[0], sides[1]
 
@@ -170,10 +204,10 @@ class HostClocks(Result):
             return np.full(t.shape, State.GOOD, np.int64)
         if self.at_ns.size == 0:
             return np.full(t.shape, State.UNKNOWN, np.int64)
-        found: Ints = self.states[a, b][self._between(t)[0]].astype(np.int64)
+        found: Ints = self._between(a, b).states[self._place(t)[0]].astype(np.int64)
         return found
 
-    def _between(self, t: Ints) -> tuple[Ints, Floats, Floats]:
+    def _place(self, t: Ints) -> tuple[Ints, Floats, Floats]:
         """Knot before each time, how far it is to the next, and how far outside."""
         last = max(self.at_ns.size - 2, 0)
         place = np.clip(np.searchsorted(self.at_ns, t, "right") - 1, 0, last)

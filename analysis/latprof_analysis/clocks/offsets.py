@@ -189,8 +189,7 @@ def _part(stretch: Stretch, asymmetry_ns: float | None) -> _Part:
 
 def _of_both(stretch: Stretch, asymmetry_ns: float | None) -> _Part:
     above, below = stretch.above, stretch.below
-    course = course_of(above, below)
-    seen, _, gap = narrowest(above, below, course)
+    course, (seen, _, gap) = course_of(above, below)
     round_trip = float(gap.min())
     at = _knots(stretch.times())
     low, high = _safe(stretch, course, at)

@@ -14,12 +14,12 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import islice
 
 import numpy as np
 
-from latprof_analysis.clocks.host_bounds import Edges, bounds_between
+from latprof_analysis.clocks.host_bounds import Edges, bounds_between, triangles
 from latprof_analysis.clocks.host_clocks import HostClocks, Loop
 from latprof_analysis.clocks.pairs import PairClock, State
 from latprof_analysis.clocks.shortest_paths import within
@@ -38,7 +38,12 @@ _WIDEST = 1e5
 _UNBOUNDED_NS = 1e15
 
 
-def relate_hosts(count: int, pairs: Pairs, reference: int = 0) -> HostClocks:
+def relate_hosts(
+    count: int,
+    pairs: Pairs,
+    reference: int = 0,
+    asked: Collection[tuple[int, int]] | None = None,
+) -> HostClocks:
     """Estimate the clocks of all hosts by that of one, with intervals.
 
     Hosts that never talked are related through others. One that is not related to the
@@ -52,6 +57,10 @@ def relate_hosts(count: int, pairs: Pairs, reference: int = 0) -> HostClocks:
         For any pairs of hosts, each once: the clock of b by that of a.
     reference : int
         Whose clock is the common one.
+    asked : collection of (a, b), optional
+        Pairs of hosts that bounds are wanted of; else all, the work of which grows
+        with the cube of `count`. These are bounded by what they saw themselves, and
+        by one way over others, so that bounds may be wider.
 
     Returns
     -------
@@ -85,15 +94,15 @@ def relate_hosts(count: int, pairs: Pairs, reference: int = 0) -> HostClocks:
     seen = {pair: clock for pair, clock in seen.items() if pair[0] in tree.hosts}
     if not seen:
         return _unrelated(count, reference)
-    at = _grid(count, seen, tree)
-    coarse = np.array([tree.from_reference(host, at) for host in range(count)])
+    at = _grid(count**2 if asked is None else 2 * len(seen), seen, tree)
+    coarse = tree.from_reference(count, at)
     edges = Edges(count, seen, coarse)
     loops = _loops(edges)
     edges.leave_out_contradictions()
     offset = coarse - at + np.rint(_corrections(edges, tree)).astype(np.int64)
-    drift = np.array([tree.drift_ppb(host, at) for host in range(count)])
-    over, states, growth = bounds_between(count, seen, at, offset, drift)
-    return HostClocks(reference, at, offset, drift, over, states, growth, loops)
+    drift = tree.drift_ppb(coarse)
+    between = bounds_between(count, seen, at, offset, drift, asked)
+    return HostClocks(reference, at, offset, drift, between, loops)
 
 
 def _check(count: int, pairs: Pairs, reference: int) -> None:
@@ -115,18 +124,19 @@ def _unrelated(count: int, reference: int) -> HostClocks:
         at_ns=np.empty(0, np.int64),
         offset_ns=np.empty((count, 0), np.int64),
         drift_ppb=np.empty((count, 0)),
-        over_ns=np.empty((count, count, 0, 2)),
-        states=np.empty((count, count, 0), np.int8),
-        growth_ppb=np.zeros((count, count, 2)),
+        between={},
         loops=(),
     )
 
 
-def _grid(count: int, pairs: Pairs, tree: SpanningTree) -> Ints:
-    """Times of knots by the reference's clock: those of pairs, not too close."""
+def _grid(links: int, pairs: Pairs, tree: SpanningTree) -> Ints:
+    """Times of knots by the reference's clock: those of pairs, not too close.
+
+    There are the fewer the more links have a value at each.
+    """
     knots, kept = [], []
-    for (a, _), clock in pairs.items():
-        at = tree.to_reference(a, clock.at_ns)
+    times = tree.to_reference([(a, clock.at_ns) for (a, _), clock in pairs.items()])
+    for clock, at in zip(pairs.values(), times, strict=True):
         knots.append(at)
         broken = np.flatnonzero(clock.state == State.BROKEN)
         beside = np.r_[broken - 1, broken, broken + 1]
@@ -135,7 +145,7 @@ def _grid(count: int, pairs: Pairs, tree: SpanningTree) -> Ints:
         after = np.minimum(broken + 1, at.size - 1)
         kept.append(np.r_[at[broken] - _BESIDE_NS, at[after] + _BESIDE_NS])
     at = np.unique(np.concatenate(knots))
-    most = max(_FEWEST_KNOTS, _MOST_VALUES // count**2)
+    most = max(_FEWEST_KNOTS, _MOST_VALUES // links)
     width = max(_KNOT_NS, int(at[-1] - at[0]) // most + 1)
     _, first = np.unique((at - at[0]) // width, return_index=True)
     return np.unique(np.r_[at[first], at[-1], at[-1] + 1, *kept])
@@ -143,29 +153,42 @@ def _grid(count: int, pairs: Pairs, tree: SpanningTree) -> Ints:
 
 def _corrections(edges: Edges, tree: SpanningTree) -> Floats:
     """What to add to the tree's offsets, shape (h, k), so that all pairs are fitted."""
-    others = [host for host in sorted(tree.hosts) if host != tree.reference]
-    row = {host: place for place, host in enumerate(others)}
-    knots = edges.residual.shape[1]
-    normal = np.zeros((knots, len(others), len(others)))
-    aim = np.zeros((knots, len(others)))
     width = np.nan_to_num(edges.minus + edges.plus, posinf=_UNBOUNDED_NS)
     best = width.min(axis=0)
     weights = (best / np.minimum(width, _WIDEST * best)) ** 2
-    for (a, b), weight, residual in zip(
-        edges.pairs, weights, edges.residual, strict=True
-    ):
-        for host, sign in ((a, -1.0), (b, 1.0)):
-            if host in row:
-                normal[:, row[host], row[host]] += weight
-                aim[:, row[host]] += sign * weight * residual
-        if a in row and b in row:
-            normal[:, row[a], row[b]] -= weight
-            normal[:, row[b], row[a]] -= weight
-    found = np.zeros((edges.count, knots))
-    found[others] = np.linalg.solve(normal, aim[..., None])[..., 0].T
-    moved = within(found, edges.most())
+    others = [host for host in sorted(tree.hosts) if host != tree.reference]
+    found = np.zeros((edges.count, width.shape[1]))
+    found[others] = _fitted(edges, weights, others)
+    moved = within(found, edges.links, edges.most())
     result: Floats = moved - moved[tree.reference]
     return result
+
+
+def _fitted(edges: Edges, weights: Floats, hosts: list[int]) -> Floats:
+    """Fit the values of hosts, others' being 0, to all pairs by least squares.
+
+    The normal equations of all times are solved at once: most hosts are in few pairs.
+    """
+    from scipy.sparse import coo_array  # what runs as root loads it for this alone
+    from scipy.sparse.linalg import spsolve
+
+    knots, size = weights.shape[1], len(hosts)
+    row = np.full(edges.count, -1)
+    row[hosts] = np.arange(size)
+    ends = row[np.array(edges.pairs)].T
+    a, b = ((end[:, None] + np.arange(knots) * size)[..., None] for end in ends)
+    known = np.broadcast_to((ends >= 0)[..., None], (2, *weights.shape))
+    at, to = np.concatenate([a, b, a, b], axis=-1), np.concatenate([a, b, b, a], -1)
+    each = weights[..., None] * np.array([1.0, 1.0, -1.0, -1.0])
+    both = known[0] & known[1]
+    used = np.stack([known[0], known[1], both, both], axis=-1)
+    normal = coo_array((each[used], (at[used], to[used])), shape=(knots * size,) * 2)
+    aim = np.zeros(knots * size)
+    for sign, end, is_known in ((-1.0, a, known[0]), (1.0, b, known[1])):
+        said = sign * weights * edges.residual
+        np.add.at(aim, end[..., 0][is_known], said[is_known])
+    found: Floats = spsolve(normal.tocsc(), aim).reshape(knots, size).T
+    return found
 
 
 def _loops(edges: Edges) -> tuple[Loop, ...]:
@@ -174,10 +197,7 @@ def _loops(edges: Edges) -> tuple[Loop, ...]:
     place |= {(b, a): (number, -1.0) for (a, b), (number, _) in place.items()}
     rings = (
         ((a, b, c), [place[a, b], place[b, c], place[c, a]])
-        for a, b in sorted(place)
-        if a < b
-        for c in range(b + 1, edges.count)
-        if (b, c) in place and (c, a) in place
+        for a, b, c in triangles(edges.pairs)
     )
     found = (_loop(hosts, ring, edges) for hosts, ring in islice(rings, _MOST_LOOPS))
     return tuple(loop for loop in found if loop)

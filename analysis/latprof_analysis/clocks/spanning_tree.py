@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -21,8 +21,8 @@ class SpanningTree:
         self, pairs: Mapping[tuple[int, int], PairClock], reference: int
     ) -> None:
         self.reference = reference
-        # Of each host that can be reached the next one on the way, the clock of the
-        # two, and whether it is b there.
+        # Of each host that can be reached, behind that one, the next on its way, the
+        # clock of the two, and whether it is b there.
         self._next: dict[int, tuple[int, PairClock, bool]] = {}
         ahead: dict[int, list[tuple[float, int, PairClock, bool]]] = {}
         for (a, b), clock in pairs.items():
@@ -43,28 +43,43 @@ class SpanningTree:
                 links[host, other] = clock, is_b
                 heapq.heappush(waiting, (upto + length, other, host))
 
-    def to_reference(self, host: int, t_ns: Ints) -> Ints:
-        """Put times of a host's clock to the reference's."""
-        while host in self._next:
-            host, clock, is_b = self._next[host]
-            t_ns = clock.by_a(t_ns) if is_b else clock.by_b(t_ns)
-        return t_ns
+    def to_reference(self, times: Sequence[tuple[int, Ints]]) -> list[Ints]:
+        """Put times of hosts' clocks to the reference's: (host, its times) each."""
+        found = [t_ns for _, t_ns in times]
+        here: dict[int, list[int]] = {}
+        for place, (host, _) in enumerate(times):
+            here.setdefault(host, []).append(place)
+        for host in reversed(self._next):
+            places = here.pop(host, None)
+            if not places:
+                continue
+            before, clock, is_b = self._next[host]
+            said = np.concatenate([found[place] for place in places])
+            moved = clock.by_a(said) if is_b else clock.by_b(said)
+            ends = np.cumsum([found[place].size for place in places])[:-1]
+            for place, part in zip(places, np.split(moved, ends), strict=True):
+                found[place] = part
+            here.setdefault(before, []).extend(places)
+        return found
 
-    def from_reference(self, host: int, t_ns: Ints) -> Ints:
-        """Put times of the reference's clock to a host's, as they are if unrelated."""
-        if host not in self._next:
-            return t_ns
-        before, clock, is_b = self._next[host]
-        t_ns = self.from_reference(before, t_ns)
-        return clock.by_b(t_ns) if is_b else clock.by_a(t_ns)
+    def from_reference(self, count: int, t_ns: Ints) -> Ints:
+        """Give what the clocks of `count` hosts say at times of the reference's.
 
-    def drift_ppb(self, host: int, t_ns: Ints) -> Floats:
-        """Rate of a host's clock against the reference's at times of the latter."""
-        if host not in self._next:
-            return np.zeros(t_ns.size)
-        before, clock, is_b = self._next[host]
-        drift, _ = clock.rates_at(self.from_reference(before if is_b else host, t_ns))
-        return self.drift_ppb(before, t_ns) + (drift if is_b else -drift)
+        Shape (h, k); as they are, if unrelated.
+        """
+        found = np.tile(t_ns, (count, 1))
+        for host, (before, clock, is_b) in self._next.items():
+            said = found[before]
+            found[host] = clock.by_b(said) if is_b else clock.by_a(said)
+        return found
+
+    def drift_ppb(self, said: Ints) -> Floats:
+        """Rates of hosts' clocks against the reference's when they say so, (h, k)."""
+        found = np.zeros(said.shape)
+        for host, (before, clock, is_b) in self._next.items():
+            drift, _ = clock.rates_at(said[before if is_b else host])
+            found[host] = found[before] + (drift if is_b else -drift)
+        return found
 
 
 def _length(clock: PairClock) -> float:
