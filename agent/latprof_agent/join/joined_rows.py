@@ -147,17 +147,18 @@ class Crossing:
         both = crosses & (xmit > 0) & (arrive > 0)
         transit = np.where(both, arrive - xmit, 0)
         found = self._interval(sender, reader, rows.first_ns(), transit, crosses)
-        queueing = np.maximum(transit - self._least(sender, reader), 0)
+        queueing = np.maximum(transit - self._least(sender, reader, both), 0)
         for name, values in (
             ("low", found.low_ns),
             ("high", found.high_ns),
             ("queueing", queueing),
         ):
             numbers[f"transit_{name}_ns"] = np.where(both, values, BLANK)
+        sure = found.sure
         for pair, at in _by_pair(sender, reader, both):
-            self.transit[pair].record(transit[at][found.sure[at]])
+            self.transit[pair].record(transit[at][sure[at]])
             self.queueing[pair].record(queueing[at])
-        self._leave_out(numbers, crosses & ~found.sure, reader)
+        self._leave_out(numbers, crosses & ~sure, reader)
         self._count(sender, reader, crosses, found)
         texts = rows.texts | {
             "sender_host": self._hosts(sender),
@@ -184,10 +185,10 @@ class Crossing:
             high[rows] = _rounded(took + plus, possible)
         return _Interval(low, high, word)
 
-    def _least(self, sender: Ints, reader: Ints) -> Ints:
+    def _least(self, sender: Ints, reader: Ints, which: Flags) -> Ints:
         least = np.zeros(len(sender), "i8")
-        for (one, other), ns in self._least_ns.items():
-            least[(sender == one) & (reader == other)] = ns
+        for pair, at in _by_pair(sender, reader, which):
+            least[at] = self._least_ns.get(pair, 0)
         return least
 
     def _leave_out(self, numbers: dict[str, Ints], rows: Flags, reader: Ints) -> None:
@@ -264,8 +265,14 @@ def _by_pair(
     at = np.flatnonzero(which)
     hosts = 1 + int(max(one[at].max(initial=0), other[at].max(initial=0)))
     pair = one[at] * hosts + other[at]
-    for number in np.flatnonzero(np.bincount(pair)).tolist():
-        yield divmod(number, hosts), at[pair == number]
+    counts = np.bincount(pair)
+    kinds = np.flatnonzero(counts)
+    rank = np.zeros(counts.size, "u2" if kinds.size < 1 << 16 else "i8")
+    rank[kinds] = np.arange(kinds.size)
+    at = at[np.argsort(rank[pair], kind="stable")]  # of 16 bits in linear time
+    parts = np.split(at, np.cumsum(counts[kinds])[:-1]) if kinds.size else []
+    for number, rows in zip(kinds.tolist(), parts, strict=True):
+        yield divmod(number, hosts), rows
 
 
 def _rounded(values: NDArray[np.float64], known: Flags) -> Ints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,3 +24,23 @@ def as_bytes(records: Records) -> NDArray[Any]:
 def stacked(*parts: Records) -> Records:
     """Copy records of one kind into one array."""
     return np.concatenate([as_bytes(part) for part in parts]).view(parts[0].dtype)
+
+
+def by_value(
+    *columns: NDArray[Any],
+) -> Iterator[tuple[tuple[int, ...], NDArray[np.intp]]]:
+    """Give each combination of values that there is, and its places, in order.
+
+    >>> [(value, at.tolist()) for value, at in by_value(np.array([7, 5, 7]))]
+    [((5,), [1]), ((7,), [0, 2])]
+    """
+    if not len(columns[0]):
+        return
+    order = np.lexsort(columns[::-1])
+    values = [column[order] for column in columns]
+    changes = np.zeros(len(order) - 1, bool)
+    for column in values:
+        changes |= column[1:] != column[:-1]
+    begins = np.flatnonzero(changes) + 1
+    firsts = zip(*(column[np.r_[0, begins]].tolist() for column in values), strict=True)
+    yield from zip(firsts, np.split(order, begins), strict=True)

@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -49,6 +50,7 @@ SIDE_COLUMNS = {
 _UNITS = ("ns", "us", "jiffies", "bytes", "ppb")
 Log = tuple[int, int, bytes]  # of which source, which of its logs, what was new
 _INTEGERS = ("u1", "u2", "u4", "u8", "i8")
+_MOST_KEPT_BYTES = 1 << 16  # of a schema; ours has 20 kB
 
 
 @dataclass(frozen=True)
@@ -136,11 +138,7 @@ class Recording:
             self._reader = pa.ipc.open_stream(stream)
             schema = self._reader.schema
             self.header = _header(path, schema.metadata or {})
-            self._columns = {
-                field.name: _dtype_of(field.type)
-                for field in schema
-                if field.name not in (DRAINED, LOG, NOTES)
-            }
+            self._columns = _columns_of(schema)
             self.layout = _layout(self._columns, self.header["layout"])
         except ReadError:
             raise
@@ -243,6 +241,28 @@ def _damages() -> tuple[type[Exception], ...]:
 
     of_python = OSError, ValueError, KeyError, TypeError, AttributeError, MemoryError
     return pa.ArrowException, *of_python
+
+
+def _columns_of(schema: Any) -> dict[str, np.dtype[Any]]:
+    """Lay out all columns of records."""
+    packed = schema.remove_metadata().serialize().to_pybytes()
+    if len(packed) > _MOST_KEPT_BYTES:
+        return _laid_out(packed)
+    return dict(_laid_out_before(packed))
+
+
+def _laid_out(packed: bytes) -> dict[str, np.dtype[Any]]:
+    import pyarrow as pa
+
+    return {
+        field.name: _dtype_of(field.type)
+        for field in pa.ipc.read_schema(pa.py_buffer(packed))
+        if field.name not in (DRAINED, LOG, NOTES)
+    }
+
+
+# Many hosts give recordings that are alike.
+_laid_out_before = lru_cache(maxsize=8)(_laid_out)
 
 
 def _dtype_of(column: Any) -> np.dtype[Any]:
