@@ -4,7 +4,9 @@ Agents are simulated, truthfully: hosts in a ring, each of which has requests an
 by the two behind it, clocks that are off and drift, ways of 100 us and queues. What
 they give is packed as agents pack it, and goes the way of an answer that has come;
 HTTP is left out. A second of all hosts is handed over and joined as fast as it can be,
-so that the CPU time of a second is its share of a CPU.
+so that the CPU time of a second is its share of a CPU. Figures are as old as the time
+between two questions, between two joinings, and what one takes, together. Of a fleet in
+shards one is shown, with all the agents that it asks.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ from pathlib import Path
 import numpy as np
 from figure import Figure, figure
 from latprof_agent.capture.recording_writer import STREAM_END, RecordingWriter
-from latprof_agent.fleet import fleet as fleet_module
-from latprof_agent.fleet.fleet import Fleet
+from latprof_agent.fleet.fleet import ESTIMATE_SECONDS, ESTIMATE_SHARE, Fleet
 from latprof_agent.fleet.pulls import Answer, Pulled
+from latprof_agent.fleet.shards import WHOLE, Shard
 from latprof_agent.live.sample_recording import KIND
 from latprof_agent.probes.layout import layout_of
 from latprof_agent.service.config import Address
@@ -35,7 +37,9 @@ SECONDS = 90  # the window is full after 60
 PULL_SECONDS = 2
 FROM_NS = 1_000 * SECOND_NS
 WAY_NS, QUEUE_NS = 100_000, 50_000.0
-SIZES = (10, 50, 100)  # of 200 a joining takes over 10 s
+SIZES = (50, 200)
+SHARDED = 2000
+SHARD = Shard(3, 28)
 
 
 class _Writer(RecordingWriter):
@@ -91,11 +95,19 @@ class SimulatedHost:
 
 
 class Ring:
-    """Hosts, and what they send each other."""
+    """Hosts, and what they send each other: as far as agents of a shard saw it."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, shard: Shard) -> None:
         self._rng = np.random.default_rng(1)
-        self.hosts = [SimulatedHost(n, self._rng) for n in range(count)]
+        self._hosts = [SimulatedHost(n, self._rng) for n in range(count)]
+        self.asked = [host for host in self._hosts if shard.asks(host.address)]
+        self._pairs = [
+            (one, other)
+            for one in self._hosts
+            for other in (self._hosts[(one.number + b) % count] for b in BEHIND)
+            if one in self.asked or other in self.asked
+        ]
+        self.mine = sum(shard.has(a.address, b.address) for a, b in self._pairs)
         self._ends: dict[int, int] = {}
         self._announced = False
 
@@ -103,34 +115,34 @@ class Ring:
         """What all agents give of some seconds."""
         given: list[dict[str, list[np.ndarray]]] = [
             {"flows": [], "sent_messages": [], "received_ranges": []}
-            for _ in self.hosts
+            for _ in self._hosts
         ]
         count = HALVES * seconds // (4 * len(BEHIND))
-        for one in range(len(self.hosts)):
-            for behind in BEHIND:
-                other = (one + behind) % len(self.hosts)
-                for way in ((one, other), (other, one)):
-                    self._send(given, way, one, begin_ns, seconds, count)
+        for one, other in self._pairs:
+            for way in ((one, other), (other, one)):
+                self._send(given, way, one, begin_ns, seconds, count)
         self._announced = True
         end_ns = begin_ns + seconds * SECOND_NS
         found = []
-        for host, rings in zip(self.hosts, given, strict=True):
+        for host in self.asked:
             batch = {
-                ring: np.concatenate(parts) for ring, parts in rings.items() if parts
+                ring: np.concatenate(parts)
+                for ring, parts in given[host.number].items()
+                if parts
             }
             found.append(Pulled(host.address, host.answer(end_ns, batch), 0.0))
         return found
 
     def _send(self, given, way, client, begin_ns, seconds, count) -> None:
         """Send messages one way, and note what both ends saw."""
-        flow = 1 + way[0] * 10_000 + way[1]
+        source, reader = way
+        flow = 1 + source.number * 10_000 + reader.number
         stamps = np.sort(self._rng.integers(0, (seconds - 0.1) * 1e9, count)) + begin_ns
         queued = self._rng.exponential(QUEUE_NS, count).astype("i8")
         ends = self._ends.get(flow, 1) + 64 * np.arange(1, count + 1)
         self._ends[flow] = int(ends[-1])
         sent = np.zeros(count, LAYOUT.rings["sent_messages"])
         got = np.zeros(count, LAYOUT.rings["received_ranges"])
-        source, reader = (self.hosts[n] for n in way)
         for name, ns in (("send_ns", 0), ("queue_ns", 2000), ("xmit_ns", 4000)):
             sent[name] = source.by_clock(stamps + ns)
         arrived = stamps + 4000 + WAY_NS + queued
@@ -140,18 +152,20 @@ class Ring:
         for half in (sent, got):
             half["flow"], half["end"], half["size_bytes"] = flow, ends, 64
             half["pid"], half["flags"] = 77, LAYOUT.flags["RECORD_SAMPLED"]
-        given[way[0]]["sent_messages"].append(sent)
-        given[way[1]]["received_ranges"].append(got)
+        given[source.number]["sent_messages"].append(sent)
+        given[reader.number]["received_ranges"].append(got)
         if not self._announced:
             for host, side in zip(way, (SIDE_SENDER, SIDE_RECEIVER), strict=True):
-                given[host]["flows"].append(self._flow(flow, way, client, side))
+                made = self._flow(flow, way, client, side)
+                given[host.number]["flows"].append(made)
 
     def _flow(self, flow, way, client, side) -> np.ndarray:
         made = np.zeros(1, LAYOUT.rings["flows"])
         made["flow"], made["side"], made["protocol"] = flow, side, 6
-        for field, host in (("source", way[0]), ("destination", way[1])):
-            made[field][0, 10:] = (255, 255, 10, host >> 8, host & 255, 1)
-            made[f"{field}_port"] = 40_000 + way[1] % 1000 if host == client else 80
+        for field, host in zip(("source", "destination"), way, strict=True):
+            made[field][0, 10:] = (255, 255, 10, *divmod(host.number, 256), 1)
+            port = 40_000 + way[1].number % 1000
+            made[f"{field}_port"] = port if host is client else 80
         made["first_sequence"], made["first_answer"] = flow, flow + 1
         return made
 
@@ -159,20 +173,20 @@ class Ring:
 def measure(_folder: Path, progress: Progress) -> Iterator[Figure]:
     """Join fleets of several sizes."""
     for count in SIZES:
-        yield from _of_size(count, progress)
+        yield from _of_size(count, WHOLE, progress)
+    yield from _of_size(SHARDED, SHARD, progress)
 
 
-def _of_size(count: int, progress: Progress) -> Iterator[Figure]:
-    ring, said = Ring(count), list[str]()
-    fleet = Fleet(said.append)
-    fleet.watch(host.address for host in ring.hosts)
+def _of_size(count: int, shard: Shard, progress: Progress) -> Iterator[Figure]:
+    ring, said = Ring(count, shard), list[str]()
+    fleet = Fleet(said.append, shard)
+    fleet.watch(host.address for host in ring.asked)
     taking, joining = [], []
-    last = time.process_time()
     for step in range(SECONDS // PULL_SECONDS):
         answers = ring.answers(FROM_NS + step * PULL_SECONDS * SECOND_NS, PULL_SECONDS)
         last = time.process_time()
         fleet.take(answers)
-        taking.append(time.process_time() - last)
+        taking.append((time.process_time() - last) / PULL_SECONDS)
         if step % 2:
             last = time.process_time()
             fleet.join()
@@ -181,15 +195,19 @@ def _of_size(count: int, progress: Progress) -> Iterator[Figure]:
         progress(f"{count} agents, second {step * PULL_SECONDS}")
     assert not said, said
     met = sum(sum(m.clocks.values()) for m in fleet.totals.messages.values())
-    assert met > 0.9 * HALVES / 2 * count * (SECONDS - 6), met
-    taking = [seconds / PULL_SECONDS for seconds in taking[-10:]]
+    assert met > 0.9 * HALVES / 4 * ring.mine * (SECONDS - 6), met
+    taking, joining = taking[-10:], joining[-5:]
     name = f"fleet of {count} agents x {HALVES} halves/s"
+    if shard.of > 1:
+        name += f", of which a shard of {shard.of} asks {len(ring.asked)}"
     yield figure(f"{name}, taking in", "CPU s a second", taking)
-    yield figure(f"{name}, a joining", "CPU s", joining[-5:])
-    shares = [
-        np.median(taking) + took / max(fleet_module.ESTIMATE_SECONDS, 4 * took)
-        for took in joining[-5:]
-    ]
+    yield figure(f"{name}, a joining", "CPU s", joining)
+    pauses = [max(ESTIMATE_SECONDS, ESTIMATE_SHARE * took) for took in joining]
+    between = [pause + took for pause, took in zip(pauses, joining, strict=True)]
+    taken = float(np.median(taking))
+    shares = [taken + t / b for t, b in zip(joining, between, strict=True)]
     yield figure(f"{name}, share of a CPU", "CPU", shares)
+    ages = [PULL_SECONDS + b + t for t, b in zip(joining, between, strict=True)]
+    yield figure(f"{name}, age of figures at most", "s", ages)
     kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     yield figure(f"{name}, memory, simulation included", "MB", [kilobytes / 1024])

@@ -21,6 +21,7 @@ from latprof_agent.fleet.fleet import Fleet
 from latprof_agent.fleet.fleet_document import document, lines_of
 from latprof_agent.fleet.fleet_families import fleet_families
 from latprof_agent.fleet.fleet_totals import PARTS
+from latprof_agent.fleet.shards import Shard
 from latprof_agent.join.join import JoinOptions, join
 from latprof_agent.rebuild.rebuild import rebuild
 from latprof_agent.service.metrics.exposition import OPEN_METRICS, PROTOBUF
@@ -319,8 +320,41 @@ def test_figures_of_the_silent_age_and_say_so(known, monkeypatch):
 
         monkeypatch.setattr(fleet_document, "SILENT_SECONDS", -1.0)
         lines = list(lines_of(document(made.fleet, made.fleet.totals, 1.0)))
-        assert lines[0] == "0 of 2 agents heard of"
+        assert lines[0] == "0 of 2 agents heard of, no figures yet"
         assert "a: silent for" in lines[1]
+
+
+def test_figures_are_as_old_as_the_oldest_answer_that_is_in_them(known):
+    now = [100.0]
+
+    def age(made, at: float) -> float | None:
+        now[0] = at
+        return made.fleet.figures_age_seconds()
+
+    def answered(made, at: float, *released: int) -> None:
+        now[0] = at
+        for server, count in zip(servers, released, strict=True):
+            server.released = count
+        made.ask()
+
+    with asked(*known.halves, now=lambda: now[0]) as (made, servers):
+        answered(made, 101.0, 7, 7)
+        assert age(made, 102.0) is None
+        made.fleet.join()
+        assert age(made, 104.0) == 3.0
+        answered(made, 105.0, 9, 9)
+        assert age(made, 106.0) == 5.0  # these are not joined yet
+        made.fleet.join()
+        assert age(made, 106.0) == 1.0
+        answered(made, 109.0, 13, 9)  # of the second nothing is new
+        made.fleet.join()
+        assert age(made, 111.0) == 6.0
+        found = document(made.fleet, made.fleet.totals, 1.0)
+        assert found["figures_age_seconds"] == 6.0
+        assert next(lines_of(found)).endswith("figures are 6 s old")
+        text = OPEN_METRICS.write(fleet_families(made.fleet)).decode()
+        assert "latprof_fleet_figures_age_seconds 6.0" in text
+        assert age(made, 120.5) == 11.5  # the second is silent: nobody waits for it
 
 
 def test_hosts_that_were_started_again_go_on_with_new_clocks(known):
@@ -386,16 +420,17 @@ def test_one_host_by_two_addresses_is_counted_once(known):
 
 def test_shards_have_each_pair_once(known):
     counts = []
-    for number in range(3):
-        with asked(*known.halves, shard=(number, 3)) as (made, _):
-            made.ask()
-            made.fleet.join()
-            found = made.fleet.end_interval()
+    with serving(*known.halves) as servers:
+        for number in range(3):
+            fleet = Fleet(Said(), Shard(number, 3))
+            Asked(fleet, *(server.address for server in servers)).ask()
+            fleet.join()
+            found = fleet.end_interval()
             counts.append(
                 (
                     sum(m.transit.count for m in found.messages.values()),
                     sum(e.response.count for e in found.exchanges.values()),
-                    len(made.fleet.clocks.pairs),
+                    len(fleet.clocks.pairs),
                 )
             )
     whole = everything(*known.halves)

@@ -76,8 +76,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--shard",
         metavar="I/N",
         default="1/1",
-        help="of the pairs of hosts the I-th part of N only: run one process for each, "
-        "all with the same agents",
+        help="of the pairs of hosts the I-th part of N only, and the agents of these: "
+        "run one process for each, all with the same agents, written alike",
     )
     parser.add_argument(
         "--duration",

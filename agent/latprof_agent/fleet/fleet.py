@@ -10,7 +10,6 @@ once they have met, by one estimate.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 from collections import Counter
@@ -22,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 from latprof_analysis.read.result import ReadError
-from latprof_analysis.records.arrays import Batch, Records, stacked
+from latprof_analysis.records.arrays import Batch, Records, by_value, stacked
 from latprof_analysis.records.conversations import EPHEMERAL
 from latprof_analysis.records.host_records import (
     MOST_HOSTS,
@@ -41,10 +40,16 @@ from latprof_analysis.text import printable
 from numpy.typing import NDArray
 
 from latprof_agent.errors import LatprofError
-from latprof_agent.fleet.fleet_clocks import NO_CLOCKS, FleetClocks, estimate_clocks
+from latprof_agent.fleet.fleet_clocks import (
+    NO_CLOCKS,
+    FleetClocks,
+    PastSightings,
+    estimate_clocks,
+)
 from latprof_agent.fleet.fleet_totals import FleetTotals, add_totals
 from latprof_agent.fleet.pulls import GARBAGE, Answer, Pulled, words_of
 from latprof_agent.fleet.sampled_host import Identity, read_sample
+from latprof_agent.fleet.shards import WHOLE, Shard
 from latprof_agent.join.joined_rows import Crossing
 from latprof_agent.monitor.sample_rows import SampleRows
 from latprof_agent.monitor.turns import Exchanged
@@ -53,11 +58,11 @@ from latprof_agent.rebuild.rebuilt import damage_in_one_line
 from latprof_agent.service.config import Address
 
 MOST_AGENTS = MOST_HOSTS - 24  # a host has another number after it was started again
-WINDOW_NS = 60_000_000_000
 ESTIMATE_SECONDS = 4.0
-_ESTIMATE_SHARE = 4  # the next one comes no sooner than so many times what one took
+ESTIMATE_SHARE = 2  # the next one comes no sooner than so many times what one took
 SILENT_SECONDS = 15.0  # others do not wait any longer for a host
 _LONGEST_WAIT_NS = 15_000_000_000
+_SEEN_NS = 20_000_000_000  # halves wait so long for those of other hosts
 _BANNED_SECONDS = 60.0
 _ROUGH_NS = 50_000_000  # a rough clock may be wrong by this
 _FLOWS_KEPT = 1 << 17
@@ -81,6 +86,7 @@ class FleetHost:
     records: int = 0
     lost_records: int = 0
     heard: float | None = None  # when it gave a step last, of time.monotonic()
+    joined: float | None = None  # when what it gave and is in the figures came
     banned: float = -math.inf
     problem: str = ""
     number: int = -1  # by which its records go: another one for each rough clock
@@ -122,10 +128,15 @@ class Fleet:
     """
 
     def __init__(
-        self, say: Say, shard: tuple[int, int] = (0, 1), layout: Layout | None = None
+        self,
+        say: Say,
+        shard: Shard = WHOLE,
+        layout: Layout | None = None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`say` is given a line where something is wrong; `shard` is I of N, from 0."""
+        """`say` is given a line where something is wrong."""
         self._say = say
+        self.now = now
         self._shard = shard
         self._layout = layout or layout_of()
         words = {word: getattr(self._layout, word) for word in WORDS}
@@ -137,6 +148,7 @@ class Fleet:
         self._numbered = 0
         self._moves: dict[int, HostRecords] = {}
         self._seen = SeenPackets(self._joined.rings["flows"], MOST_AGENTS)
+        self._past = PastSightings()
         self._sample = self._fresh_sample()
         self._drained_ns = _NOTHING_YET
         self._estimated, self._took = -math.inf, 0.0
@@ -197,7 +209,7 @@ class Fleet:
         host.problem = problem
 
     def _take(self, host: FleetHost, answer: Answer) -> None:
-        if time.monotonic() < host.banned + _BANNED_SECONDS:
+        if self.now() < host.banned + _BANNED_SECONDS:
             return
         found = read_sample(host.address, answer.packed, self._layout)
         self._check_identity(host, found.identity)
@@ -216,7 +228,7 @@ class Fleet:
             elif step.drained_ns <= host.drained_ns:
                 continue  # it was given before
             else:
-                host.drained_ns, host.heard = step.drained_ns, time.monotonic()
+                host.drained_ns, host.heard = step.drained_ns, self.now()
             host.waiting.append(step)
             self._seen.add(host.index, host.moves.moved(step.rings, rings))
 
@@ -239,6 +251,7 @@ class Fleet:
                 )
         if host.identity:  # it was started again: its clock is another one
             self._seen.forget(host.index, 1 << 62)
+            self._past.forget(host.index)
             host.drained_ns, host.number = _NOTHING_YET, -1
             host.waiting.clear()
         host.identity = identity
@@ -260,18 +273,23 @@ class Fleet:
         """
         if not all(host.pulls for host in self.hosts.values()):
             return False
-        pause = max(ESTIMATE_SECONDS, _ESTIMATE_SHARE * self._took)
-        return time.monotonic() >= self._estimated + pause
+        pause = max(ESTIMATE_SECONDS, ESTIMATE_SHARE * self._took)
+        return self.now() >= self._estimated + pause
 
     def join(self) -> None:
         """Estimate the clocks, and join what has come since the last time."""
-        begun = time.monotonic()
-        for host in self.hosts.values():
-            if host.drained_ns != _NOTHING_YET:
-                self._seen.forget(host.index, host.drained_ns - WINDOW_NS)
+        begun = self.now()
+        drained_ns = {
+            host.index: host.drained_ns
+            for host in self.hosts.values()
+            if host.drained_ns != _NOTHING_YET
+        }
+        for index, until_ns in drained_ns.items():
+            self._seen.forget(index, until_ns - _SEEN_NS)
         self._seen.release(_FLOWS_KEPT)
         order = {host.index: host.order for host in self._indices}
-        self.clocks = estimate_clocks(self._seen, order, self._is_mine)
+        seen = self._past.between(self._seen.between(self._is_mine), drained_ns)
+        self.clocks = estimate_clocks(seen, order)
         self._number_hosts()
         batches = {
             host.index: self._moved(host)
@@ -279,7 +297,10 @@ class Fleet:
             if host.waiting and host.number >= 0
         }
         self._join(batches)
-        self._estimated = time.monotonic()
+        for host in self.hosts.values():
+            if host.number >= 0:
+                host.joined = host.heard
+        self._estimated = self.now()
         self._took = self._estimated - begun
 
     def _number_hosts(self) -> None:
@@ -349,7 +370,7 @@ class Fleet:
 
     def _all_drained(self) -> int:
         """Return until when all hosts that are heard of have given their records."""
-        now, times = time.monotonic(), []
+        now, times = self.now(), []
         for host in self.hosts.values():
             age = host.age_seconds(now)
             if age is not None and age < SILENT_SECONDS and host.number >= 0:
@@ -366,8 +387,9 @@ class Fleet:
         for end, stamps in _STAMPS.items():
             given = numbers[end]
             found = np.full(len(given), BLANK)
-            for number in np.unique(given[given >= 0]).tolist():
-                at = given == number
+            seen = np.flatnonzero(given >= 0)
+            for (number,), of in by_value(given[seen]):
+                at = seen[of]
                 rough = self._current(number)
                 for name in stamps:
                     numbers[name][at] = self._on_reference(rough, numbers[name][at])
@@ -378,8 +400,8 @@ class Fleet:
     def _restamped(self, records: Records) -> Records:
         """Return turns on the clock of the reference; of a host of before without."""
         found, numbers = records.copy(), host_of(records["pid"].astype("i8"))
-        for number in np.unique(numbers).tolist():
-            at, rough = numbers == number, self._current(number)
+        for (number,), at in by_value(numbers):
+            rough = self._current(number)
             for name in stamps_in(records.dtype):
                 found[name][at] = self._on_reference(rough, records[name][at])
             pid = own_pid(records["pid"][at].astype("i8"))
@@ -405,20 +427,15 @@ class Fleet:
 
     def _is_mine(self, one: int, other: int) -> bool:
         """Whether a pair of hosts is of this shard."""
-        number, of = self._shard
-        if of == 1:
-            return True
-        names = sorted("\0".join(self._indices[host].order) for host in (one, other))
-        digest = hashlib.blake2b("\1".join(names).encode(), digest_size=8).digest()
-        return int.from_bytes(digest) % of == number
+        return self._shard.has(self._indices[one].address, self._indices[other].address)
 
     def _mine(self, *ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
         """Return ends without those of pairs of other shards."""
-        if self._shard[1] == 1:
+        if self._shard.of == 1:
             return ends
-        pairs = list(zip(*(end.tolist() for end in ends), strict=True))
-        known = {pair: min(pair) >= 0 and self._is_mine(*pair) for pair in set(pairs)}
-        mine = np.array([known[pair] for pair in pairs], bool)
+        mine = np.zeros(len(ends[0]), bool)
+        for (one, other), at in by_value(*ends):
+            mine[at] = min(one, other) >= 0 and self._is_mine(one, other)
         return tuple(np.where(mine, end, BLANK) for end in ends)
 
     def _leave_others(self, numbers: dict[str, NDArray[np.int64]]) -> None:
@@ -436,11 +453,27 @@ class Fleet:
                     alone.exchanges(batch)
                     alone.finish()
             except ReadError as error:
-                host.banned = time.monotonic()
+                host.banned = self.now()
                 self._note(host, GARBAGE, printable(str(error)))
         self._sample = self._fresh_sample()
         for host in self.hosts.values():  # their flows are not known any more
             self.forget(host.address)
+
+    def figures_age_seconds(self) -> float | None:
+        """Return how long ago the oldest answer came that the figures go up to.
+
+        Of hosts that are silent there are none any more. None where there are no
+        figures. An agent's answer goes up to a second before it at most.
+        """
+        now = self.now()
+        joined = [
+            host.joined
+            for host in self.hosts.values()
+            if host.joined is not None
+            and (age := host.age_seconds(now)) is not None
+            and age < SILENT_SECONDS
+        ]
+        return now - min(joined) if joined else None
 
     def end_interval(self) -> FleetTotals:
         """Begin another interval; return what came in this one."""

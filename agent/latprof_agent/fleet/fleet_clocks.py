@@ -6,7 +6,7 @@ them, and between others nothing is known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -14,11 +14,11 @@ import numpy as np
 from latprof_analysis.clocks import (
     HostClocks,
     PairClock,
+    Sightings,
     State,
     pair_clock,
     relate_hosts,
 )
-from latprof_analysis.records.seen_packets import SeenPackets
 from numpy.typing import ArrayLike, NDArray
 
 from latprof_agent.join.estimate import least_transits, resolutions
@@ -26,6 +26,14 @@ from latprof_agent.join.estimate import least_transits, resolutions
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Pair = tuple[int, int]
+Sighted = tuple[int, int, Sightings, Sightings]  # one, other, there, back
+WINDOW_NS = 60_000_000_000
+# Of what is older than this the least of each piece of time is kept: TCP has sent again
+# by then what it has to, so that it is not taken for the first time.
+_NEW_NS = 5_000_000_000
+_PIECE_NS = 250_000_000
+_FOREVER_NS = 1 << 62
+_NOTHING = Sightings([], [])
 
 
 @dataclass(frozen=True)
@@ -98,21 +106,83 @@ class FleetClocks:
 NO_CLOCKS = FleetClocks((), {}, {}, {}, {})
 
 
+class PastSightings:
+    """What pairs of hosts saw: all of lately, and of what is older little.
+
+    That is the least of each piece of time, which is nearly all that older packets say
+    of a clock.
+    """
+
+    def __init__(self) -> None:
+        self._by_way: dict[Pair, Sightings] = {}
+
+    def between(
+        self, seen: Iterable[Sighted], drained_ns: Mapping[int, int]
+    ) -> Iterator[Sighted]:
+        """Give pairs of hosts with all that is known of them, and keep it.
+
+        Parameters
+        ----------
+        seen : iterable of (one, other, there, back)
+            Of lately, as of `SeenPackets`; the same may come again.
+        drained_ns : dict of int to int
+            Until when it is known what hosts saw, by their clocks.
+        """
+        fresh = {
+            way: sightings
+            for one, other, there, back in seen
+            for way, sightings in (((one, other), there), ((other, one), back))
+        }
+        ways = fresh.keys() | self._by_way.keys()
+        whole: dict[Pair, Sightings] = {}
+        for way in ways:
+            until_ns = drained_ns.get(way[0], 0)
+            whole[way] = self._with_past(way, fresh.get(way, _NOTHING), until_ns)
+            self._keep(way, whole[way], until_ns)
+        for one, other in sorted({(min(way), max(way)) for way in ways}):
+            there, back = (
+                whole.get(way, _NOTHING) for way in ((one, other), (other, one))
+            )
+            if len(there) or len(back):
+                yield one, other, there, back
+
+    def _with_past(self, way: Pair, fresh: Sightings, until_ns: int) -> Sightings:
+        past = self._by_way.get(way, _NOTHING)
+        before = past.sent_ns < fresh.sent_ns.min(initial=_FOREVER_NS)
+        before &= until_ns - past.sent_ns < WINDOW_NS
+        return Sightings(
+            np.concatenate([past.sent_ns[before], fresh.sent_ns]),
+            np.concatenate([past.arrived_ns[before], fresh.arrived_ns]),
+        )
+
+    def _keep(self, way: Pair, of: Sightings, until_ns: int) -> None:
+        """Keep of what is not new the least of each piece of time."""
+        kept = np.flatnonzero(until_ns - of.sent_ns >= _NEW_NS)
+        sent, arrived = of.sent_ns[kept], of.arrived_ns[kept]
+        piece = sent // _PIECE_NS
+        order = np.lexsort((arrived - sent, piece))
+        first = order[np.diff(piece[order], prepend=-1) > 0]
+        self._by_way[way] = Sightings(sent[first], arrived[first])
+        if not len(first):
+            del self._by_way[way]
+
+    def forget(self, host: int) -> None:
+        """Drop all of a host, whose clock is another one from now on."""
+        for way in [way for way in self._by_way if host in way]:
+            del self._by_way[way]
+
+
 def estimate_clocks(
-    seen: SeenPackets,
-    order: Mapping[int, tuple[str, ...]],
-    is_wanted: Callable[[int, int], bool],
+    seen: Iterable[Sighted], order: Mapping[int, tuple[str, ...]]
 ) -> FleetClocks:
     """Relate the clocks of hosts by what pairs of them saw.
 
     `order` has a key by which each host comes before others, so that a pair is the same
-    way round each time; others than `is_wanted` are left out.
+    way round each time.
     """
     pairs, packets, sightings = {}, {}, {}
-    for found in seen.between():
+    for found in seen:
         one, other, there, back = found
-        if not is_wanted(one, other):
-            continue
         if order[other] < order[one]:
             one, other, there, back = other, one, back, there
         with suppress(ValueError, ArithmeticError):  # stamps that are of no clock
@@ -130,8 +200,9 @@ def estimate_clocks(
         within = {
             (place[a], place[b]): clock for (a, b), clock in pairs.items() if a in place
         }
+        # what crosses is between two that saw packets of each other
         with suppress(ValueError, ArithmeticError):
-            related.append(relate_hosts(len(hosts), within))
+            related.append(relate_hosts(len(hosts), within, asked=within.keys()))
             places |= {host: (number, at) for host, at in place.items()}
     made = FleetClocks(tuple(related), places, pairs, packets, {})
     least = least_transits(made, sightings)

@@ -14,6 +14,7 @@ from latprof_analysis import units
 
 from latprof_agent.errors import UsageError, remedy
 from latprof_agent.fleet.pulls import Access
+from latprof_agent.fleet.shards import Shard
 from latprof_agent.foreign_files import read_regular
 from latprof_agent.service.config import (
     DEFAULT_PORT,
@@ -162,11 +163,11 @@ def _text_of(file: Path) -> str:
         raise UsageError(f"cannot read {file}: it is no text; name another") from error
 
 
-def shard(text: str) -> tuple[int, int]:
+def shard(text: str) -> Shard:
     """Read which part of the pairs: 1/4 to 4/4.
 
     >>> shard("2/4")
-    (1, 4)
+    Shard(number=1, of=4)
     """
     number, slash, of = text.partition("/")
     digits = number.isdecimal() and of.isdecimal() and len(text) < 10
@@ -174,4 +175,4 @@ def shard(text: str) -> tuple[int, int]:
         raise argparse.ArgumentTypeError(
             f"must be like 1/4, the first of four, got {text!r}"
         )
-    return int(number) - 1, int(of)
+    return Shard(int(number) - 1, int(of))

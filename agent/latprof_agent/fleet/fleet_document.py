@@ -26,6 +26,7 @@ def document(fleet: Fleet, over: FleetTotals, seconds: float) -> dict[str, Any]:
         "format": FORMAT,
         "unix_seconds": time.time(),
         "seconds": seconds,
+        "figures_age_seconds": fleet.figures_age_seconds(),
         "agents": agents_of(fleet),
         "pairs": list(pairs_of(fleet)),
         "messages": [
@@ -49,7 +50,7 @@ def document(fleet: Fleet, over: FleetTotals, seconds: float) -> dict[str, Any]:
 
 def agents_of(fleet: Fleet) -> list[dict[str, Any]]:
     """Say of each agent how it fares."""
-    now = time.monotonic()
+    now = fleet.now()
     return [
         {
             "address": str(host.address),
@@ -102,7 +103,9 @@ def lines_of(document: dict[str, Any]) -> Iterator[str]:
     """Write a document for people."""
     agents = document["agents"]
     heard = [a for a in agents if _is_heard(a)]
-    yield f"{len(heard)} of {plural(len(agents), 'agent')} heard of"
+    age = document["figures_age_seconds"]
+    figures = "no figures yet" if age is None else f"figures are {age:.0f} s old"
+    yield f"{len(heard)} of {plural(len(agents), 'agent')} heard of, {figures}"
     for agent in agents:
         if not _is_heard(agent):
             since = agent["age_seconds"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 from latprof_analysis.clocks import State
@@ -124,7 +123,7 @@ def _of_clocks(fleet: Fleet) -> Iterator[Family]:
 
 
 def _of_agents(fleet: Fleet) -> Iterator[Family]:
-    now = time.monotonic()
+    now = fleet.now()
     found = [
         ({"agent": str(a), "host": label_value(h.name)}, h)
         for a, h in sorted(fleet.hosts.items())
@@ -137,6 +136,13 @@ def _of_agents(fleet: Fleet) -> Iterator[Family]:
             for labels, host in found
             if (age := host.age_seconds(now)) is not None
         ],
+    )
+    age = fleet.figures_age_seconds()
+    yield gauge(
+        "latprof_fleet_figures_age_seconds",
+        "Since the oldest answer came that all figures go up to, of agents that are "
+        "heard of.",
+        [({}, age)] if age is not None else [],
     )
     yield counter(
         "latprof_fleet_pulls",

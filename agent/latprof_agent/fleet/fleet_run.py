@@ -21,6 +21,8 @@ from latprof_agent.fleet.fleet_document import document, lines_of
 from latprof_agent.fleet.fleet_pages import FleetPages
 from latprof_agent.fleet.fleet_totals import FleetTotals
 from latprof_agent.fleet.pulls import Puller
+from latprof_agent.fleet.shards import Shard
+from latprof_agent.service.config import Address
 from latprof_agent.service.service import listening, tls_context
 from latprof_agent.service.web.hosts import Hosts, own_names
 from latprof_agent.service.web.passwords import Passwords
@@ -46,7 +48,7 @@ class FleetRun:
         config: FleetConfig,
         reread: Callable[[], FleetConfig],  # raises LatprofError
         output: Output,
-        shard: tuple[int, int],
+        shard: Shard,
         say_problem: Say,
         listener: socket.socket,
     ) -> None:
@@ -58,7 +60,8 @@ class FleetRun:
         self.fleet = Fleet(say_problem, shard)
         self._puller = Puller(config.interval_seconds, config.access)
         self.fleet.forget = self._puller.forget
-        self._agents = config.all_agents()
+        self._shard = shard
+        self._agents = self._asked(config)
         self.fleet.watch(self._agents)
         self._pages = FleetPages(
             self.fleet,
@@ -68,6 +71,10 @@ class FleetRun:
             config.interval_seconds,
         )
         self._server = Server(listener, self._pages.respond, tls_context(config.tls))
+
+    def _asked(self, config: FleetConfig) -> list[Address]:
+        """Return the agents of this shard; raises LatprofError."""
+        return [a for a in config.all_agents() if self._shard.asks(a)]
 
     def end(self, _number: int = 0, _frame: FrameType | None = None) -> None:
         """End soon; for signals."""
@@ -127,7 +134,7 @@ class FleetRun:
         self._reload_asked = False
         try:
             later = self._reread()
-            agents = later.all_agents()
+            agents = self._asked(later)
             context = tls_context(later.tls)
             with self._lock:
                 self.fleet.watch(agents)
@@ -154,7 +161,7 @@ def run_fleet(
     config: FleetConfig,
     reread: Callable[[], FleetConfig],
     output: Output,
-    shard: tuple[int, int],
+    shard: Shard,
     say_problem: Say,
 ) -> None:
     """Watch a fleet until SIGTERM or SIGINT; SIGHUP reloads. Raises LatprofError."""

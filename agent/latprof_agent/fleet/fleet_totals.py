@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 from latprof_analysis.clocks import State
+from latprof_analysis.records.arrays import by_value
 from latprof_analysis.records.exchange_rows import ExchangeRows
 from latprof_analysis.records.message_rows import Ints, Rows
 from latprof_analysis.stages import BLANK
@@ -132,11 +133,9 @@ def _ways(
     """Give the ways that rows went, with the rows of each."""
     protocol, words = rows.texts["protocol"]
     at = np.flatnonzero(which & (protocol >= 0))
-    keys = np.stack([source, destination, protocol.astype("i8"), service])[:, at]
-    ways, of = np.unique(keys, axis=1, return_inverse=True)
-    for number, (a, b, word, port) in enumerate(ways.T.tolist()):
-        way = Way(a, b, words[word], str(port) if port != BLANK else "")
-        yield way, at[of.ravel() == number]
+    ends = source[at], destination[at]
+    for (a, b, word, port), of in by_value(*ends, protocol[at], service[at]):
+        yield Way(a, b, words[word], str(port) if port != BLANK else ""), at[of]
 
 
 def _record(histogram: CoarseHistogram, values: Ints) -> None:

@@ -12,7 +12,7 @@ same halves at all hosts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -161,12 +161,14 @@ class SeenPackets:
                     hosts.setdefault(place, set()).add(host)
         yield from sorted({pair for of in hosts.values() for pair in _pairs_of(of)})
 
-    def between(self) -> Iterator[tuple[int, int, Sightings, Sightings]]:
+    def between(
+        self, is_wanted: Callable[[int, int], bool] = lambda _one, _other: True
+    ) -> Iterator[tuple[int, int, Sightings, Sightings]]:
         """Give pairs of hosts of which packets were seen at both, with these.
 
-        Those from the first to the second, and back.
+        Those from the first to the second, and back. Others than wanted are left out.
         """
-        pairs = list(self._pairs())
+        pairs = [pair for pair in self._pairs() if is_wanted(*pair)]
         hosts = {host for pair in pairs for host in pair}
         seen = {host: _Placed(self.flows, self._hosts[host]) for host in hosts}
         for first, second in pairs:
