@@ -1,8 +1,9 @@
 /*
  * loss.bpf.c - segments that TCP sent again.
  *
- *   tcp_retransmit_skb:      the segment's range, time and cause: a record,
- *                            or, where messages are counted, its cause
+ *   tcp_retransmit_skb:      the segment's range, time and cause: a record;
+ *                            where messages are counted its cause is, and of
+ *                            what is sampled there is a record, too
  *   tcp_retransmit_synack:   counted
  *
  * The range usually belongs to a message whose sender's half was written when
@@ -86,24 +87,25 @@ static __always_inline __u64 resent_ns(const struct tcp_sock *tp)
 static __always_inline int segment_resent(struct sock *sk,
 					  const struct sk_buff *skb)
 {
+	struct stream *s = stream_known(sk);
+	struct tcp_sock *tp = tcp_of(sk);
 	struct retransmit *record;
 	struct tcp_skb_cb cb = {};
-	struct tcp_sock *tp;
-	struct stream *s;
+	__u64 start, end;
 
-	if (histograms)
-		return resent_count(sk, skb);
-	s = stream_of(sk);
-	tp = tcp_of(sk);
 	if (!s || !tp)
 		return 0; /* not watched, or nothing of it was seen sent */
 	bpf_probe_read_kernel(&cb, sizeof(cb), skb->cb);
+	start = offset_near(s->xmit_end, s->out_zero, cb.seq);
+	end = offset_near(s->xmit_end, s->out_zero, cb.end_seq);
+	if (histograms && !is_range_sampled(s->flow_out, start, end))
+		return 0;
 	record = RESERVE(retransmits);
 	if (!record)
 		return 0;
 	record->flow = s->flow_out;
-	record->start = offset_near(s->xmit_end, s->out_zero, cb.seq);
-	record->end = offset_near(s->xmit_end, s->out_zero, cb.end_seq);
+	record->start = start;
+	record->end = end;
 	record->t_ns = resent_ns(tp);
 	record->packet_bytes = segment_size(skb);
 	record->cause = resent_by(tp, sk->__sk_common.skc_state);
@@ -117,14 +119,18 @@ SEC("?tp_btf/tcp_retransmit_skb")
 int BPF_PROG(on_retransmit_attempt, const struct sock *sk,
 	     const struct sk_buff *skb, int error)
 {
-	if (error < 0 || (error && !histograms))
+	if (error < 0)
 		return 0;
-	return segment_resent((struct sock *)sk, skb);
+	if (histograms)
+		resent_count((struct sock *)sk, skb);
+	return error ? 0 : segment_resent((struct sock *)sk, skb);
 }
 
 SEC("?tp_btf/tcp_retransmit_skb")
 int BPF_PROG(on_retransmit, const struct sock *sk, const struct sk_buff *skb)
 {
+	if (histograms)
+		resent_count((struct sock *)sk, skb);
 	return segment_resent((struct sock *)sk, skb);
 }
 

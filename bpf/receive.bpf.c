@@ -131,6 +131,15 @@ static __noinline void segment_below_mark(struct sock *sk,
 			segment->ttl, flags);
 }
 
+/* Where all is counted, only of what is sampled: of other bytes nobody else has
+ * a record to hold it against. */
+static __always_inline bool wants_acknowledged(const struct stream *s,
+					       __u64 end, __u32 bytes)
+{
+	return !histograms || (s->announced & SIDE_SENDER &&
+			       is_range_sampled(s->flow_out, end - bytes, end));
+}
+
 /* Of a one-sided stream only ACKs come back, and a host's clock is known from
  * what goes both ways. One in each 2^20 ns is enough for that. While its socket
  * is in use TCP makes one of several: the number is that of the packet that
@@ -142,21 +151,25 @@ static __noinline void acknowledged_emit(struct sock *sk,
 	const struct arrival *a = arrival_at(skb);
 	struct stream *s = stream_known(sk);
 	struct acknowledged *record;
-	__u32 time;
+	__u32 time, bytes;
+	__u64 end;
 
 	if (!s || !sender_begun(s) || !a ||
 	    a->data != (__u64)skb->head + skb->network_header)
 		return;
 	time = a->t_ns >> ACKNOWLEDGED_SHIFT;
-	if (s->acknowledged == time || !a->acknowledges ||
-	    (__s32)(a->acknowledges - tp->snd_una) <= 0)
+	bytes = a->acknowledges - tp->snd_una;
+	if (s->acknowledged == time || !a->acknowledges || (__s32)bytes <= 0)
+		return;
+	end = offset_near(s->given_end, s->out_zero, a->acknowledges);
+	if (!wants_acknowledged(s, end, bytes))
 		return;
 	record = RESERVE(acknowledgements);
 	if (!record)
 		return;
 	s->acknowledged = time;
 	record->flow = s->flow_out;
-	record->end = offset_near(s->given_end, s->out_zero, a->acknowledges);
+	record->end = end;
 	record->arrive_ns = a->t_ns;
 	SUBMIT(record);
 }
@@ -168,7 +181,7 @@ static __always_inline void acknowledged_note(struct sock *sk,
 	const struct tcp_skb_cb *cb = (const void *)skb->cb;
 	const struct tcp_sock *tp;
 
-	if (histograms || skb->skb_iif == LOOPBACK_IFINDEX)
+	if (skb->skb_iif == LOOPBACK_IFINDEX)
 		return;
 	tp = tcp_of(sk);
 	if (tp && (__s32)(cb->ack_seq - tp->snd_una) > 0 &&

@@ -67,12 +67,14 @@ class Seen:
 
 
 @contextmanager
-def captured(lab, grouping=None) -> Iterator[dict[str, np.ndarray]]:
+def captured(lab, grouping=None, sampled=None) -> Iterator[dict[str, np.ndarray]]:
     """Keep all records of a lab's TCP; none may be lost."""
     watched = Filter(netns=lab.inodes, protocols=("tcp",))
     found: dict[str, np.ndarray] = {}
     offered = capabilities(watched.protocols)
     with Capture(watched, offered, grouping=grouping) as capture:
+        if sampled:
+            capture.sample(*sampled)
         capture.start()
         yield found
         capture.stop()
@@ -289,12 +291,56 @@ def test_mptcp_has_no_acknowledgements(make_lab):
     assert len(records["acknowledgements"]) == 0
 
 
-def test_live_there_are_none(make_lab):
-    """What is counted has records of a sample only, here of all messages."""
+# A block of 16 KiB in each 128 KiB, as a sample has it that is not of all.
+BLOCK_BITS, PERIOD_BITS = 14, 17
+MESSAGE_BYTES, PERIODS = 1000, 16
+
+
+def small_messages(client, server):
+    count = (PERIODS << PERIOD_BITS) // MESSAGE_BYTES
+    reader = in_background(receive_bytes, server, count * MESSAGE_BYTES)
+    for _ in range(count):
+        client.sendall(bytes(MESSAGE_BYTES))
+    reader.join()
+
+
+def test_live_they_are_of_what_is_sampled(make_lab, tmp_path):
+    """Of each block that is chosen there is one, and none of what is between blocks.
+
+    A block is known by the messages that end in it, all of which are sampled.
+    """
+    lab = make_lab(**SHAPED)
+    capture = PacketCapture(lab, "a", ACK_BYTES)  # knows a stream's first number
+    client, server = tcp_pair(lab)
+    chosen, before = (BLOCK_BITS, PERIOD_BITS), coalesced(lab)
+    with hidden_messages(tmp_path, [lab.interface]) as hidden:
+        with captured(lab, Grouping(), chosen) as records, client, server:
+            client.setblocking(True)
+            small_messages(client, server)
+            wait_until(lambda: not waiting_bytes(client, termios.TIOCOUTQ), "all ACKs")
+            port = client.getsockname()[1]
+            numbers = np.array([0, *first_times(capture.bare_acks(port), False)])
+        unseen = hidden(ONE_EVENT) + coalesced(lab) - before
+    sent = np.sort(records["sent_messages"]["end"].astype("i8"))
+    first = np.flatnonzero(np.diff(sent, prepend=0) > MESSAGE_BYTES)
+    blocks = [(run[0] - MESSAGE_BYTES, run[-1]) for run in np.split(sent, first[1:])]
+    assert len(blocks) >= PERIODS - 1  # two that touch are one
+    ends = records["acknowledgements"]["end"].astype("i8")
+    assert np.isin(ends, numbers).all()
+    begins = numbers[np.searchsorted(numbers, ends) - 1]
+    of_blocks = [
+        # a block may begin and end within a message
+        (begins < last + MESSAGE_BYTES) & (ends > begin - MESSAGE_BYTES)
+        for begin, last in blocks
+    ]
+    assert np.any(of_blocks, axis=0).all()
+    assert sum(not of.any() for of in of_blocks) <= unseen
+
+
+def test_live_without_any_sample_there_are_none(make_lab):
     lab = make_lab()
     client, server = tcp_pair(lab)
-    with captured(lab, Grouping()) as records, client, server:
+    with captured(lab, Grouping(), (0, 60)) as records, client, server:
         client.setblocking(True)
         bulk(10, client, server)
-    assert len(records["sent_messages"]) > 0
-    assert len(records["acknowledgements"]) == 0
+    assert len(records["sent_messages"]) == len(records["acknowledgements"]) == 0

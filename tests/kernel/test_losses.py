@@ -22,6 +22,7 @@ from latprof_agent.probes.filter import Filter
 from latprof_agent.probes.grouping import Grouping
 from monitored import LISTENERS, need_quantity
 from recording import socket_in, tcp_pair, udp_pair, wait_until
+from test_acknowledgements import captured
 from undisturbed import undisturbed
 
 both_families = pytest.mark.parametrize("ipv6", [False, True], ids=["v4", "v6"])
@@ -429,6 +430,27 @@ def test_causes_of_retransmits_are_the_kernels(make_lab, tmp_path, ipv6):
     assert found["retransmits"]["probe"] <= told["TCPLossProbes"]
     assert at(found["drops"], "receiver") == sum(found["drops"].values()) > 0
     assert {drop.reason for drop in found["drops"]} == {"TC_INGRESS"}
+
+
+@pytest.mark.parametrize("chosen", [(0, 0), (0, 60)], ids=["all", "none"])
+def test_of_what_is_sampled_each_segment_that_is_sent_again_has_a_record(
+    make_lab, tmp_path, chosen
+):
+    lab = make_lab()
+    client, server = tcp_pair(lab)
+    attach_dropper(lab, "b", "ingress", tmp_path, [12, 30, 31, 60])
+    before = nstat(lab, "a")
+    with captured(lab, Grouping(), chosen) as records, client, server:
+        segment_bytes = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
+        for _ in range(15):
+            transfer(client, server, 50_000)
+        told = resent_since(lab, before)
+    again = records["retransmits"]
+    segments = -(-(again["end"] - again["start"]).astype("i8") // segment_bytes)
+    assert told["TcpRetransSegs"] > 0
+    assert segments.sum() == (told["TcpRetransSegs"] if chosen == (0, 0) else 0)
+    assert set(again["flow"]) <= set(records["sent_messages"]["flow"])
+    assert (again["end"] <= 15 * 50_000).all()
 
 
 @pytest.mark.thorough

@@ -30,7 +30,12 @@ _PIECE_BYTES = 1 << 20
 _LATEST_NS = 1 << 60  # 36 years after a boot
 _LARGEST_OFFSET = 1 << OFFSET_BITS
 # Rings that have offsets in streams, of messages with no fingerprint.
-_OF_STREAMS = ("sent_messages", "received_ranges", "early_segments", "retransmits")
+_OF_STREAMS = frozenset(
+    {
+        *("sent_messages", "received_ranges"),
+        *("early_segments", "retransmits", "acknowledgements"),
+    }
+)
 _MOST_CHARACTERS = 64  # of a host's name
 
 
@@ -152,7 +157,7 @@ def _check_numbers(path: Path, step: Step) -> None:
             raise ReadError(path, f"it has a time that is none in {name}")
     if step.drained_ns is not None and not 0 <= step.drained_ns < _LATEST_NS:
         raise ReadError(path, "it has a time that is none")
-    for ring in _OF_STREAMS:
+    for ring in _OF_STREAMS & step.rings.keys():  # an older agent has not all
         records = step.rings[ring]
         names = records.dtype.names or ()
         stream = records["key"] == 0 if "key" in names else np.ones(len(records), bool)
