@@ -32,8 +32,12 @@ class _Writer(RecordingWriter):
         return self.recorded
 
 
-def packed(folder: Path, change: Change = lambda _header: None) -> list[bytes]:
-    """The header's bytes of a recording, changed, and those of each step."""
+def packed(
+    folder: Path,
+    change: Change = lambda _header: None,
+    change_rings: Change = lambda _rings: None,
+) -> list[bytes]:
+    """The header's bytes of a recording, changed, and those of each step, changed."""
     recording = Recording(folder / NAME)
     header = {k: v for k, v in recording.header.items() if k != "format"}
     change(header)
@@ -44,6 +48,7 @@ def packed(folder: Path, change: Change = lambda _header: None) -> list[bytes]:
     for step in recording.steps():
         parts.clear()
         writer.recorded = step.beside[CLOCKS]
+        change_rings(step.rings)
         writer.step(step.drained_ns, step.rings)
         frames.append(b"".join(parts))
     return frames

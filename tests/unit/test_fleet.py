@@ -20,7 +20,7 @@ from latprof_agent.fleet import fleet as fleet_module
 from latprof_agent.fleet.fleet import Fleet
 from latprof_agent.fleet.fleet_document import document, lines_of
 from latprof_agent.fleet.fleet_families import fleet_families
-from latprof_agent.fleet.fleet_totals import PARTS
+from latprof_agent.fleet.fleet_totals import ARRIVED, LOST, PARTS
 from latprof_agent.fleet.shards import Shard
 from latprof_agent.join.join import JoinOptions, join
 from latprof_agent.rebuild.rebuild import rebuild
@@ -154,9 +154,9 @@ def test_intervals_hold_the_true_transit(known, at_once, monkeypatch):
     taken = []
     add = fleet_module.FleetTotals.add_messages
 
-    def keep(self, rows, service):
+    def keep(self, rows, service, resent):
         taken.append(pd.DataFrame({n: rows.numbers[n] for n in columns}))
-        add(self, rows, service)
+        add(self, rows, service, resent)
 
     names = ("transit_ns", "transit_low_ns", "transit_high_ns")
     columns = (*KEY[1:], *names)
@@ -173,6 +173,43 @@ def test_intervals_hold_the_true_transit(known, at_once, monkeypatch):
     assert len(sure) > 0.9 * known.whole_messages["transit_ns"].notna().sum()
     assert (sure["transit_low_ns"] <= sure["transit_ns"]).all()
     assert (sure["transit_ns"] <= sure["transit_high_ns"]).all()
+
+
+@pytest.mark.parametrize(
+    ("since", "after_ns", "why"),
+    [("xmit_ns", 1_000, LOST), ("ready_ns", 50_000_000, ARRIVED)],
+)
+def test_segments_that_were_sent_again_are_counted_by_why(known, since, after_ns, why):
+    """Of every tenth message of a's: before it came, and long behind that."""
+    messages = known.whole_messages
+    when = messages.dropna(subset=["ready_ns", "xmit_ns"]).set_index("sequence")[since]
+
+    def sent_again(rings) -> None:
+        sent = rings["sent_messages"]
+        sent = sent[(sent["end"] % 640 == 0) & np.isin(sent["end"], when.index)]
+        again = np.zeros(len(sent), rings["retransmits"].dtype)
+        again["flow"], again["end"] = sent["flow"], sent["end"]
+        again["start"] = sent["end"] - sent["size_bytes"]
+        again["t_ns"] = [when.loc[end].max() + after_ns for end in sent["end"]]
+        rings["retransmits"] = again
+        count[0] += len(again)
+
+    count = [0]
+    first = packed(known.folders[0], change_rings=sent_again)
+    fleet = everything(first, known.halves[1])
+    (resent,) = (m.resent for m in fleet.totals.messages.values() if m.resent)
+    assert resent == {why: count[0]}
+    assert count[0] > 10
+    text = OPEN_METRICS.write(fleet_families(fleet)).decode()
+    families = {f.name: f for f in text_string_to_metric_families(text)}
+    (sample,) = families["latprof_fleet_resent_segments"].samples
+    assert (sample.labels["why"], sample.value) == (why, count[0])
+    line = next(
+        line
+        for line in lines_of(document(fleet, fleet.totals, 1.0))
+        if f"{count[0]} segments sent again" in line
+    )
+    assert ("had arrived before" in line) == (why == ARRIVED)
 
 
 def test_wall_clocks_are_as_far_apart_as_they_were_set(known):

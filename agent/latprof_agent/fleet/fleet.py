@@ -46,7 +46,7 @@ from latprof_agent.fleet.fleet_clocks import (
     PastSightings,
     estimate_clocks,
 )
-from latprof_agent.fleet.fleet_totals import FleetTotals, add_totals
+from latprof_agent.fleet.fleet_totals import ARRIVED, LOST, FleetTotals, add_totals
 from latprof_agent.fleet.pulls import GARBAGE, Answer, Pulled, words_of
 from latprof_agent.fleet.sampled_host import Identity, read_sample
 from latprof_agent.fleet.shards import WHOLE, Shard
@@ -154,7 +154,6 @@ class Fleet:
         self._estimated, self._took = -math.inf, 0.0
         self.clocks: FleetClocks = NO_CLOCKS
         self.totals, self.interval = FleetTotals(), FleetTotals()
-        self.unmatched: Counter[str] = Counter()
         self.forget: Callable[[Address], None] = lambda _address: None
 
     def _fresh_sample(self) -> SampleRows:
@@ -359,7 +358,8 @@ class Fleet:
             to_server = np.r_[sample.joiner.conversations.to_server, False][place]
             ports = rows.numbers["destination_port"], rows.numbers["source_port"]
             self._leave_others(rows.numbers)
-            self.interval.add_messages(rows, np.where(to_server, *ports))
+            service, resent = np.where(to_server, *ports), self._resent(rows)
+            self.interval.add_messages(rows, service, resent)
         if exchanged := sample.exchanges(batch):
             moved = [self._restamped(of) for of in (exchanged.client, exchanged.server)]
             known = (moved[0]["pid"] > 0) & (moved[1]["pid"] > 0)
@@ -380,6 +380,40 @@ class Fleet:
             known = max(min(times), middle - _LONGEST_WAIT_NS)
             self._drained_ns = max(self._drained_ns, known)
         return self._drained_ns
+
+    def _resent(self, rows: Messages) -> dict[str, NDArray[np.int64]]:
+        """Count segments of each message that were sent again, by why.
+
+        Each is counted at the message that it ends in. It had arrived before where that
+        was readable earlier, by more than both clocks may be wrong.
+        """
+        numbers, ending = rows.numbers, self._sample.joiner.needless_of
+        found = {why: np.zeros(len(rows), "i8") for why in (LOST, ARRIVED)}
+        again = np.flatnonzero(numbers["retransmits"] > 0)
+        ends = numbers["sender_at"][again], numbers["reader_at"][again]
+        for (sender, reader), of in by_value(*ends):
+            at = again[of]
+            flow, start, end = (column[at] for column in rows.retransmit_range)
+            every = ending(flow, start, end, np.ones(len(at), "i8"))
+            ready = numbers["ready_ns"][at]
+            known = (ready > 0) & (min(sender, reader) >= 0)
+            by_then = np.zeros(len(at), "i8")
+            if known.any():
+                by_then[known] = self._rough_after(sender, reader, ready[known])
+            found[ARRIVED][at] = ending(flow, start, end, by_then)
+            found[LOST][at] = every - found[ARRIVED][at]
+        return found
+
+    def _rough_after(
+        self, sender: int, reader: int, ready_ns: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return when, by the sender's rough clock, it was readable for sure; or 0."""
+        _, plus = self.clocks.bounds(sender, reader, ready_ns)
+        known = np.isfinite(plus)
+        latest = ready_ns + np.where(known, plus, 0).astype("i8")
+        own = self.clocks.from_reference(sender, latest)
+        ahead_ns = self._rough[self._indices[sender].number].ahead_ns
+        return np.where(known, own + ahead_ns, 0)
 
     def _restamp_rows(self, rows: Messages) -> None:
         """Put stamps on the clock of the reference, and hosts' indices for numbers."""

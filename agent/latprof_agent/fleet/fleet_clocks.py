@@ -64,6 +64,13 @@ class FleetClocks:
         of, place = self.places[host]
         return self.related[of].to_reference(place, t_ns)
 
+    def from_reference(self, host: int, t_ns: ArrayLike) -> Ints:
+        """Give by one host's clock what the clock of its reference said."""
+        if host not in self.places:
+            return np.asarray(t_ns, np.int64)
+        of, place = self.places[host]
+        return self.related[of].from_reference(place, t_ns)
+
     def bounds(
         self, a: int, b: int, t_ns: ArrayLike, apart_ns: ArrayLike = 0
     ) -> tuple[Floats, Floats]:

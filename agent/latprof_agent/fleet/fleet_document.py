@@ -13,7 +13,7 @@ from latprof_analysis.text import duration, plural
 
 from latprof_agent.fleet.fleet import SILENT_SECONDS, Fleet
 from latprof_agent.fleet.fleet_clocks import state_of
-from latprof_agent.fleet.fleet_totals import FleetTotals, Way
+from latprof_agent.fleet.fleet_totals import ARRIVED, FleetTotals, Way
 
 FORMAT = 1
 _SHARES = (0.5, 0.9, 0.99)
@@ -36,6 +36,7 @@ def document(fleet: Fleet, over: FleetTotals, seconds: float) -> dict[str, Any]:
                 "transit": _percentiles(found.transit),
                 "transit_error_ns": found.error_ns or None,
                 "queueing": _percentiles(found.queueing),
+                "resent_segments": dict(found.resent),
             }
             for way, found in over.messages.items()
         ],
@@ -116,6 +117,9 @@ def lines_of(document: dict[str, Any]) -> Iterator[str]:
         yield _line_of_pair(pair)
     messages = sorted(document["messages"], key=lambda m: -sum(m["clocks"].values()))
     yield from _table("messages", messages, ("transit", "queueing"))
+    for row in messages:
+        if row["resent_segments"]:
+            yield _line_of_resent(row)
     exchanges = sorted(document["exchanges"], key=lambda e: -e["response"]["n"])
     parts = ("response", "request_way", "server", "reply_way")
     yield from _table("exchanges", exchanges, parts)
@@ -136,6 +140,14 @@ def _line_of_pair(pair: dict[str, Any]) -> str:
         text += f"drift {pair['drift_ppb'] / 1000:.1f} us/s, "
     reason = f" ({pair['reason']})" if pair["reason"] else ""
     return f"{text}{pair['state']}{reason}"
+
+
+def _line_of_resent(row: dict[str, Any]) -> str:
+    segments = row["resent_segments"]
+    text = f"{_label(row)}: {plural(sum(segments.values()), 'segment')} sent again"
+    if arrived := segments.get(ARRIVED):
+        text += f", {arrived} of which had arrived before"
+    return f"{text}, of {plural(sum(row['clocks'].values()), 'sampled message')}"
 
 
 def _table(

@@ -36,6 +36,7 @@ def fleet_families(fleet: Fleet) -> Iterator[Family]:
         "latprof_build_info", "This version of latprof.", [({"version": VERSION}, 1)]
     )
     yield from _of_messages(fleet)
+    yield from _of_resent(fleet)
     yield from _of_exchanges(fleet)
     yield from _of_clocks(fleet)
     yield from _of_agents(fleet)
@@ -71,6 +72,19 @@ def _of_messages(fleet: Fleet) -> Iterator[Family]:
             (labels | {"clocks": word}, n)
             for labels, messages in found
             for word, n in sorted(messages.clocks.items())
+        ],
+    )
+
+
+def _of_resent(fleet: Fleet) -> Iterator[Family]:
+    yield counter(
+        "latprof_fleet_resent_segments",
+        "Segments of sampled messages that TCP sent again: lost on the way from one "
+        "host's TCP to the other's, as far as is known, or arrived before.",
+        [
+            (_labels(fleet, way, "source", "destination") | {"why": why}, n)
+            for way, messages in sorted(fleet.totals.messages.items())
+            for why, n in sorted(messages.resent.items())
         ],
     )
 

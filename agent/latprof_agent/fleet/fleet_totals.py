@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -27,6 +27,8 @@ PARTS = {
 }
 MOST_WAYS = 10_000  # of messages, and of exchanges; beyond these services are `other`
 OTHER = "other"
+# Why a segment was sent again: it had not arrived by then as far as is known, or had.
+LOST, ARRIVED = "lost", "arrived before"
 _UNRELATED = ("", State.UNKNOWN.word, State.BROKEN.word)
 
 
@@ -48,12 +50,15 @@ class OfMessages:
     # by what was known of both clocks
     clocks: Counter[str] = field(default_factory=Counter)
     error_ns: int = 0  # half of the widest interval that a transit had lately
+    # segments of TCP that were sent again, by why: what of these was lost, and was not
+    resent: Counter[str] = field(default_factory=Counter)
 
     def add(self, later: OfMessages) -> None:
         """Take in what came later."""
         self.transit += later.transit
         self.queueing += later.queueing
         self.clocks += later.clocks
+        self.resent += later.resent
         self.error_ns = later.error_ns or self.error_ns
 
 
@@ -80,8 +85,13 @@ class FleetTotals:
     messages: dict[Way, OfMessages] = field(default_factory=dict)
     exchanges: dict[Way, OfExchanges] = field(default_factory=dict)
 
-    def add_messages(self, rows: Rows, service: Ints) -> None:
-        """Take in rows with hosts and intervals, of JoinedMessages."""
+    def add_messages(
+        self, rows: Rows, service: Ints, resent: Mapping[str, Ints]
+    ) -> None:
+        """Take in rows with hosts and intervals, of JoinedMessages.
+
+        `resent` has how many segments of each were sent again, by LOST or ARRIVED.
+        """
         numbers = rows.numbers
         ends = numbers["sender_at"], numbers["reader_at"]
         crossing = (ends[0] != BLANK) & (ends[1] != BLANK) & (ends[0] != ends[1])
@@ -94,6 +104,9 @@ class FleetTotals:
             _record(found.transit, transit)
             said = [words[i] if i >= 0 else "" for i in index[at].tolist()]
             found.clocks.update(filter(None, said))
+            for why, segments in resent.items():
+                if count := int(segments[at].sum()):
+                    found.resent[why] += count
             # what queues needs the rates of clocks alone
             related = np.array([word not in _UNRELATED for word in said], bool)
             _record(found.queueing, queueing[related])
