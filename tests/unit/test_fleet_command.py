@@ -77,6 +77,21 @@ def test_it_joins_serves_and_ends(halves, tmp_path):
     assert later["agents"][0]["name"] == "a"
 
 
+def test_all_addresses_of_a_name_are_asked(halves):
+    with serving(halves[0]) as (server,):
+        made = FleetProcess("--dns", f"localhost:{server.address.port}")
+        try:
+            found = made.document_with(
+                lambda d: any(agent["name"] for agent in d["agents"])
+            )
+        finally:
+            made.signal(signal.SIGTERM)
+            status = made.finish()
+    assert status == 0
+    (heard,) = (agent for agent in found["agents"] if agent["name"])
+    assert (heard["address"], heard["name"]) == (str(server.address), "a")
+
+
 def test_a_configuration_that_became_wrong_changes_nothing(halves, tmp_path):
     agents = tmp_path / "agents"
     with serving(*halves) as servers:
@@ -108,6 +123,7 @@ def refused(capfd, *words: str) -> str:
     [
         ([], "name agents, or give --agents FILE"),
         (["host:0"], "must be an agent like"),
+        (["--dns", "a b"], "--dns must be an agent like"),
         (["a/b"], "must be an agent like"),
         (["a", "--listen", "9990"], "--listen must be like"),
         (["a", "--shard", "0/3"], "--shard must be like 1/4"),

@@ -22,6 +22,7 @@ The configuration is TOML; what the command line says wins over it. Its keys, al
 which may be missing:
   agents = ["node7:9989", "node8"]
   agents_file = "/etc/latprof/agents"   # one host:port a line, # begins a comment
+  dns = ["agents.example.org"]          # all addresses of names, asked each minute
   listen = "127.0.0.1:9990"
   interval = "2s"                       # how often each agent is asked
   hosts = ["fleet.example.org"]         # names to be asked by, beside this host's own
@@ -39,6 +40,7 @@ is wrong; listen and interval wait for the next start. SIGTERM and Ctrl-C end.
 examples:
   latprof fleet node7:9989 node8:9989
   latprof fleet --agents agents.txt --json --duration 1min
+  latprof fleet --dns agents.example.org
   latprof fleet --config fleet.toml --listen :9990 --shard 1/4
 """
 
@@ -59,6 +61,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="agents, one a line",
+    )
+    parser.add_argument(
+        "--dns",
+        action="append",
+        metavar="NAME",
+        help="all addresses of a name, which DNS is asked for again each minute; those "
+        "that it has no more are left 5 minutes later",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="read it first")
     parser.add_argument(
@@ -119,10 +128,13 @@ def _config(options: argparse.Namespace) -> FleetConfig:
     if options.agents_file:
         given["agents_file"] = options.agents_file.absolute()
     try:
+        name = "HOST:PORT"
         given["agents"] = tuple(map(agent_address, options.agents))
+        name = "--dns"
+        given["dns"] = tuple(map(agent_address, options.dns or ()))
+        name = "--listen"
         given["listen"] = address(options.listen) if options.listen else None
     except argparse.ArgumentTypeError as error:
-        name = "--listen" if "agents" in given else "HOST:PORT"
         raise UsageError(f"{name} {error}; see latprof fleet --help") from error
     config = read_fleet_config(options.config, given)
     config.all_agents()

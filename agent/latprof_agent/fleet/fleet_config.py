@@ -50,6 +50,7 @@ class FleetConfig:
 
     agents: tuple[Address, ...] = ()
     agents_file: Path | None = None
+    dns: tuple[Address, ...] = ()  # all addresses of these names are agents, too
     listen: Address = LISTEN
     interval_seconds: float = INTERVAL_SECONDS
     hosts: tuple[str, ...] = ()
@@ -58,13 +59,17 @@ class FleetConfig:
     access: Access = field(default_factory=Access)
 
     def all_agents(self) -> list[Address]:
-        """Return those of the file, too, each once; raises UsageError."""
+        """Return those of the file, too, each once, none of `dns`.
+
+        Raises UsageError.
+        """
         found = [*self.agents]
         if self.agents_file:
             found += agents_in(self.agents_file)
-        if not found:
+        if not found and not self.dns:
             raise UsageError(
-                "HOST:PORT: name agents, or give --agents FILE with one a line"
+                "HOST:PORT: name agents, or give --agents FILE with one a line, or "
+                "--dns NAME"
             )
         return list(dict.fromkeys(found))
 
@@ -111,6 +116,7 @@ def _config_in(file: Path) -> FleetConfig:
     found: dict[str, Any] = {
         "agents": table.take("agents", _agents),
         "agents_file": table.take("agents_file", absolute_path),
+        "dns": table.take("dns", _agents),
         "listen": table.take("listen", of_text(address)),
         "interval_seconds": table.take("interval", of_text(_interval)),
         "hosts": table.take("hosts", read_hosts),

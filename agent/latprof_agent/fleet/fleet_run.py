@@ -15,6 +15,7 @@ from types import FrameType
 from latprof_analysis.say import say, say_json_line
 
 from latprof_agent.errors import LatprofError
+from latprof_agent.fleet.dns_names import Names, NamesThread
 from latprof_agent.fleet.fleet import Fleet, Say
 from latprof_agent.fleet.fleet_config import FleetConfig
 from latprof_agent.fleet.fleet_document import document, lines_of
@@ -61,7 +62,9 @@ class FleetRun:
         self._puller = Puller(config.interval_seconds, config.access)
         self.fleet.forget = self._puller.forget
         self._shard = shard
-        self._agents = self._asked(config)
+        self._names = NamesThread(Names(say_problem))
+        self._given = config.all_agents()
+        self._agents = self._asked(self._given)
         self.fleet.watch(self._agents)
         self._pages = FleetPages(
             self.fleet,
@@ -72,9 +75,10 @@ class FleetRun:
         )
         self._server = Server(listener, self._pages.respond, tls_context(config.tls))
 
-    def _asked(self, config: FleetConfig) -> list[Address]:
-        """Return the agents of this shard; raises LatprofError."""
-        return [a for a in config.all_agents() if self._shard.asks(a)]
+    def _asked(self, given: list[Address]) -> list[Address]:
+        """Return the agents of this shard: given ones, and those that names have."""
+        agents = dict.fromkeys([*given, *sorted(self._names.agents)])
+        return [agent for agent in agents if self._shard.asks(agent)]
 
     def end(self, _number: int = 0, _frame: FrameType | None = None) -> None:
         """End soon; for signals."""
@@ -89,9 +93,11 @@ class FleetRun:
         server = ServerThread(self._server)
         server.start()
         self._puller.start(self._agents)
+        self._names.start(self._config.dns)
         try:
             self._follow(server)
         finally:
+            self._names.stop()
             self._puller.stop()
             server.stop()
 
@@ -111,6 +117,7 @@ class FleetRun:
                 self._show(now - since)
                 since = now
             self._read_again()
+            self._follow_names()
         with self._lock:
             self.fleet.join()
         self._show(time.monotonic() - since)
@@ -128,13 +135,28 @@ class FleetRun:
             say(line)
         sys.stdout.flush()
 
+    def _follow_names(self) -> None:
+        """Ask those that names have now."""
+        self._names.check()
+        agents = self._asked(self._given)
+        if set(agents) == set(self._agents):
+            return
+        self._agents = agents
+        try:
+            with self._lock:
+                self.fleet.watch(agents)
+        except LatprofError as error:
+            self._say(str(error))
+        self._puller.change(list(self.fleet.hosts))
+
     def _read_again(self) -> None:
         if not self._reload_asked:
             return
         self._reload_asked = False
         try:
             later = self._reread()
-            agents = self._asked(later)
+            given = later.all_agents()
+            agents = self._asked(given)
             context = tls_context(later.tls)
             with self._lock:
                 self.fleet.watch(agents)
@@ -144,7 +166,9 @@ class FleetRun:
         self._server.tls = context
         self._pages.hosts, self._pages.passwords = _settings(later)
         self._puller.access = later.access
+        self._given, self._agents = given, agents
         self._puller.change(agents)
+        self._names.change(later.dns)
         for name in ("listen", "interval_seconds"):
             if getattr(later, name) != getattr(self._config, name):
                 self._say(
