@@ -65,7 +65,7 @@ class Prometheus:
     """A running Prometheus; `target` is one HOST:PORT or several, with commas.
 
     With `native` it asks for native histograms as README says; `more` are lines of
-    the job.
+    the job, `rules` the file of rules.
     """
 
     def __init__(
@@ -76,10 +76,11 @@ class Prometheus:
         *features: str,
         native: bool = False,
         more: str = "",
+        rules: str = RULES,
     ):
         self.targets = target.split(",")
         file = programs.file if native else FILE_BEFORE
-        _configure(folder, file, self.targets, more)
+        _configure(folder, file, self.targets, more, rules)
         features += programs.features if native else ()
         self.url = f"http://127.0.0.1:{free_port()}"
         self.log = folder / "log"
@@ -139,15 +140,17 @@ class Prometheus:
         self.process.wait()
 
 
-def _configure(folder: Path, file: str, targets: list[str], more: str) -> None:
+def _configure(
+    folder: Path, file: str, targets: list[str], more: str, rules: str
+) -> None:
     """Put there what we ship, with other targets, and all times short."""
     text = (SHIPPED / file).read_text()
     text = text.replace('["localhost:9989"]', json.dumps(targets))
     # as long may a scrape take, on a busy machine
     text = re.sub("(scrape_interval|evaluation_interval): .*", r"\1: 2s", text)
     (folder / "prometheus.yml").write_text(text + more)
-    rules = (SHIPPED / RULES).read_text().replace("interval: 1m", "interval: 1s")
-    (folder / RULES).write_text(rules)
+    text = (SHIPPED / rules).read_text().replace("interval: 1m", "interval: 1s")
+    (folder / RULES).write_text(text)
 
 
 def _distributions() -> Programs:

@@ -10,12 +10,12 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+from fleet_process import RECORDED, running_fast
 from latprof_agent.fleet import fleet as fleet_module
 from latprof_agent.fleet.fleet import Fleet
 from latprof_agent.fleet.fleet_document import document, lines_of
@@ -31,14 +31,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from served_samples import Asked, SampleServer, packed, send, serving
 from split_recording import own_time, split
 
-RECORDED = Path(__file__).parents[1] / "recordings" / "sampled.arrows.zst"
-AHEAD_NS, SKEW = 3_000_000_000, 20e-6
 KEY = ["protocol", "source_port", "destination_port", "sequence", "size_bytes"]
-
-
-def running_fast(times: np.ndarray) -> np.ndarray:
-    """A clock that is ahead, and by 20 us a second more."""
-    return times + AHEAD_NS + times // round(1 / SKEW)
 
 
 @pytest.fixture(scope="module")

@@ -2,55 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import select
 import signal
-import urllib.request
 
 import pytest
+from fleet_process import RECORDED, FleetProcess, running_fast
 from latprof_agent.cli import main
 from latprof_agent.fleet.fleet_config import FleetConfig, agents_in, read_fleet_config
 from latprof_agent.service.config import Address
-from latprof_process import Latprof
-from recording import DEADLINE_SECONDS, wait_until
 from served_samples import packed, serving
 from split_recording import own_time, split
-from test_fleet import RECORDED, running_fast
 
 
 @pytest.fixture(scope="module")
 def halves(tmp_path_factory: pytest.TempPathFactory) -> list[list[bytes]]:
     folder = tmp_path_factory.mktemp("halves")
     return [packed(half) for half in split(RECORDED, folder, own_time, running_fast)]
-
-
-class FleetProcess(Latprof):
-    """A running fleet, and where it serves."""
-
-    def __init__(self, *words: str):
-        given = ("--listen", "127.0.0.1:0", "--json")
-        super().__init__("fleet", *given, *words, bufsize=0)
-        line = self._line(self.process.stderr)
-        assert line.startswith("latprof: http://127.0.0.1:"), line
-        self.url = line.split()[1].removesuffix("/metrics")
-
-    def _line(self, stream) -> str:
-        assert select.select([stream], [], [], DEADLINE_SECONDS)[0], "says nothing"
-        return stream.readline().decode()
-
-    def document(self) -> dict:
-        """The next document."""
-        return json.loads(self._line(self.process.stdout))
-
-    def document_with(self, holds) -> dict:
-        """The first document of which something holds."""
-        return wait_until(
-            lambda: (d := self.document()) and holds(d) and d, "a document"
-        )
-
-    def get(self, path: str) -> str:
-        with urllib.request.urlopen(self.url + path, timeout=60) as answer:
-            return answer.read().decode()
 
 
 def test_it_joins_serves_and_ends(halves, tmp_path):
@@ -100,7 +66,7 @@ def test_a_configuration_that_became_wrong_changes_nothing(halves, tmp_path):
         try:
             agents.write_text("host:70000\n")
             made.signal(signal.SIGHUP)
-            line = made._line(made.process.stderr)
+            line = made.line(made.process.stderr)
             assert len(made.document()["agents"]) == 1
         finally:
             made.signal(signal.SIGINT)
