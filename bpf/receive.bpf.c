@@ -148,14 +148,21 @@ static __noinline void acknowledged_emit(struct sock *sk,
 					 const struct sk_buff *skb,
 					 const struct tcp_sock *tp)
 {
-	const struct arrival *a = arrival_at(skb);
+	const struct tcp_skb_cb *cb = (const void *)skb->cb;
 	struct stream *s = stream_known(sk);
 	struct acknowledged *record;
+	const struct arrival *a;
 	__u32 time, bytes;
 	__u64 end;
 
-	if (!s || !sender_begun(s) || !a ||
-	    a->data != (__u64)skb->head + skb->network_header)
+	if (!s || !sender_begun(s))
+		return;
+	/* of all that TCP made one of: most need not be looked for */
+	end = offset_near(s->given_end, s->out_zero, cb->ack_seq);
+	if (!wants_acknowledged(s, end, cb->ack_seq - tp->snd_una))
+		return;
+	a = arrival_at(skb);
+	if (!a || a->data != (__u64)skb->head + skb->network_header)
 		return;
 	time = a->t_ns >> ACKNOWLEDGED_SHIFT;
 	bytes = a->acknowledges - tp->snd_una;
