@@ -20,6 +20,7 @@ from latprof_analysis.records.arrays import Batch
 from latprof_analysis.records.exchange_rows import exchange_rows
 from latprof_analysis.records.exchanges import Exchanges, Overlap
 from latprof_analysis.records.flows import IPPROTO_TCP
+from latprof_analysis.records.in_flight import InFlight
 from latprof_analysis.records.joiner import FOREVER, Joiner, Pairs
 from latprof_analysis.records.message_rows import MESSAGE, Ints, Messages, messages_of
 from latprof_analysis.records.recording import Log, RecordLayout
@@ -233,10 +234,15 @@ class Recorder:
             Counter(self._exchanges.no_exchange),
             Counter(self._exchanges.no_exchange_bytes),
             dict(self._exchanges.least_responses_ns),
-            {c: of.mean_bytes for c, of in self._exchanges.in_flight.items()},
+            {c: of.mean_bytes for c, of in self.in_flight.items()},
             [self._taken_back(one) for one in self._exchanges.taken_back],
             self.capture.cost.as_dict(),
         )
+
+    @property
+    def in_flight(self) -> dict[str, InFlight]:
+        """Bytes on their way of connections whose ends talk at once, by cause."""
+        return self._exchanges.in_flight
 
     def _taken_back(self, one: Overlap) -> TakenBack:
         flows, to_server = self.joiner.flows, self.joiner.conversations.to_server

@@ -315,7 +315,7 @@ class _Session:
         end = {"link": link, "description": written, "figures": figures, "cost": cost}
         recorder.end_recording(**end)
         description = with_counts(
-            written, totals.tally, recorder.joiner.path_devices, link
+            written, totals.tally, recorder.joiner.path_devices.as_list(), link
         )
         self._progress("summing up", 0, 0, 0)
         summary = summarize(totals, description, cost) | figures

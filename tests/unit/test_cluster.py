@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
-import latprof_analysis
 import pytest
+from dask_clusters import running_scheduler, starting_workers
 from latprof_analysis.errors import UsageError
 from latprof_analysis.read import ReadError, batches
 from latprof_analysis.study import cluster
@@ -18,46 +16,19 @@ from latprof_analysis.study.scan import scan_runs
 from made_runs import write_run
 from test_scan import check_same
 
-distributed = pytest.importorskip("distributed", reason="dask is not installed")
-ANALYSIS = str(Path(latprof_analysis.__file__).parents[1])
-WORKER = [sys.executable, "-m", "distributed.cli.dask_worker"]
-WORKER += ["--no-nanny", "--no-dashboard", "--nthreads", "1"]
-
 
 @pytest.fixture(scope="module")
 def scheduler():
     """A scheduler without workers, on the loopback interface."""
-    with distributed.LocalCluster(
-        n_workers=0, dashboard_address=None, silence_logs=50, host="127.0.0.1"
-    ) as local:
-        yield local.scheduler_address
+    with running_scheduler() as address:
+        yield address
 
 
 @pytest.fixture
 def start_workers(scheduler, tmp_path):
     """Start workers as processes that nobody starts again."""
-    started = []
-
-    def start(count: int, **variables: str) -> list[subprocess.Popen]:
-        command = [*WORKER, "--local-directory", str(tmp_path), scheduler]
-        environment = {**os.environ, "PYTHONPATH": ANALYSIS, **variables}
-        for _ in range(count):
-            process = subprocess.Popen(
-                command, env=environment, stderr=subprocess.DEVNULL
-            )
-            started.append(process)
-        with distributed.Client(scheduler, set_as_default=False) as client:
-            client.wait_for_workers(count, timeout=60)
-        return started
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
-    with distributed.Client(scheduler, set_as_default=False) as client:
-        deadline = time.monotonic() + 30
-        while client.nthreads() and time.monotonic() < deadline:
-            client.sync(client.scheduler.identity)
+    with starting_workers(scheduler, tmp_path) as start:
+        yield start
 
 
 @pytest.fixture

@@ -69,6 +69,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--parquet", action="store_true", help="write the tables as Parquet, too"
     )
     parser.add_argument(
+        "--dask",
+        metavar="ADDRESS",
+        help="join on this Dask cluster, whose workers must see the same files: "
+        "tcp://HOST:8786; gives the same, byte for byte",
+    )
+    parser.add_argument(
         "--quiet", action="store_true", help="show no progress while it is joined"
     )
     parser.add_argument(
@@ -91,6 +97,7 @@ def run(options: argparse.Namespace) -> int:
             wall_error_ns=options.wall_error,
         ),
         parquet=options.parquet,
+        dask=options.dask,
     )
     with progress_bar(enabled=not options.quiet) as progress:
         joined = join(options.folders, options.out, progress, wanted)

@@ -26,9 +26,15 @@ from latprof_agent.join.clock_tables import COLUMNS, clock_rows, clocks_document
 from latprof_agent.join.estimate import NOTHING_ASSUMED, Assumed, Estimate, estimate
 from latprof_agent.join.host_recordings import JoinedHost, open_hosts
 from latprof_agent.join.joined_rows import Crossing, JoinedSink
-from latprof_agent.join.joined_run import JoinedRun
-from latprof_agent.join.joined_sample import JoinedSample
-from latprof_agent.join.merged import Merged, moves_of
+from latprof_agent.join.on_cluster import (
+    check_parts,
+    join_on_cluster,
+    rows_of_steps,
+    together,
+    workers,
+)
+from latprof_agent.join.plan import Plan
+from latprof_agent.join.step_rows import StepRows, StepSink, hand_on, in_order
 from latprof_agent.probes.layout import layout_of
 from latprof_agent.rebuild.rebuilt import Rebuilt, damage_in_one_line
 from latprof_agent.sinks.round_trip_rows import COLUMNS as ROUND_TRIP_COLUMNS
@@ -53,46 +59,55 @@ class JoinOptions:
     assumed: Assumed = NOTHING_ASSUMED
     parquet: bool = False
     one_boot: bool = False  # hosts may be namespaces of one
+    dask: str | None = None  # the address of a cluster that does it
 
 
 class _Joining:
     """Joins what hosts recorded into a folder, and sums it up."""
 
-    def __init__(
-        self,
-        hosts: Sequence[JoinedHost],
-        layout: RecordLayout,
-        found: Estimate,
-        folder: RunFolder,
-    ) -> None:
-        names = [host.name for host in hosts]
+    def __init__(self, plan: Plan, found: Estimate, folder: RunFolder) -> None:
+        names = [host.name for host in plan.hosts]
         self.crossing = Crossing(names, found.clocks, found.least_ns)
         self.totals = RunTotals()
-        moves = [moves_of(host, found.clocks) for host in hosts]
-        ephemeral, slack_ns = _ephemeral(hosts), _slack(found)
-        self._merged = Merged(hosts, moves, found.clocks, layout.rings)
+        self.path_devices: list[dict[str, Any]] = []
+        self.stories: dict[str, Any] | None = None
+        self._plan = plan
         self._folder = folder
-        tables = [RunTables(folder), self.totals]
-        self.run: JoinedRun | JoinedSample
-        if hosts[0].is_live:
-            sink = JoinedSink(self.crossing, tables, None)
-            self.run = JoinedSample(hosts, layout, ephemeral, sink, slack_ns)
-        else:
-            run = self.run = JoinedRun(
-                *(hosts, moves, found.clocks, layout, ephemeral), slack_ns=slack_ns
-            )
-            run.hand_to(JoinedSink(self.crossing, tables, run.stories), self.totals)
+        self._tables = [RunTables(folder), self.totals]
 
     def join(self, progress: Progress) -> None:
         """Take all there is."""
-        for step in self._merged.steps():
+        merged, run = self._plan.begun()
+        rows = StepSink()
+        run.hand_to(rows, rows)
+        sink = JoinedSink(self.crossing, self._tables, run.stories)
+        for step in merged.steps():
             for host, recorded in step.steps:
-                self.run.take(host, recorded)
-            self.run.join(step)
-            progress("joining", self.totals.written, step.share, 1)
-            if self._folder.failure:
-                raise self._folder.failure
-        self.run.end()
+                run.take(host, recorded)
+            run.join(step)
+            self._hand_on(rows.take(), sink, step.share, progress)
+        run.end()
+        self._hand_on(rows.take(), sink, 1, progress)
+        sink.end(in_order(rows.tally))
+        self.path_devices, self.stories = run.path_devices, run.stories_document()
+
+    def join_on(self, client: Any, address: str, progress: Progress) -> None:
+        """Take all there is, joined by the workers of a cluster."""
+        parts = join_on_cluster(client, address, self._plan, progress)
+        sink = JoinedSink(self.crossing, self._tables, None)
+        for rows, share in rows_of_steps(parts):
+            self._hand_on(rows, sink, share, progress)
+        joined = together([part.joined for part in parts])
+        sink.end(in_order(joined.tally))
+        self.path_devices = joined.path_devices
+
+    def _hand_on(
+        self, rows: StepRows, sink: JoinedSink, share: float, progress: Progress
+    ) -> None:
+        hand_on(rows, sink, self.totals)
+        progress("joining", self.totals.written, share, 1)
+        if self._folder.failure:
+            raise self._folder.failure
 
 
 def _slack(found: Estimate) -> int:
@@ -127,8 +142,24 @@ def join(
     """
     check_free(out, calling_user())
     hosts = open_hosts(folders, one_boot=options.one_boot)
+    if not options.dask:
+        return _joined(hosts, out, progress, options, None)
+    check_parts(hosts)
+    with workers(options.dask) as client:
+        return _joined(hosts, out, progress, options, client)
+
+
+def _joined(
+    hosts: Sequence[JoinedHost],
+    out: Path,
+    progress: Progress,
+    options: JoinOptions,
+    client: Any,
+) -> Rebuilt:
+    """Join opened hosts here, or by the workers of a `client` of a cluster."""
     layout = joined_layout(hosts)
     found = estimate(hosts, layout, options.reference, options.assumed, progress)
+    plan = Plan(hosts, found.clocks, layout, _ephemeral(hosts), _slack(found))
     tables = TABLES | {
         "messages": MESSAGES.names,
         "exchanges": EXCHANGES.names,
@@ -138,8 +169,11 @@ def join(
     folder = RunFolder(out, tables=tables)
     try:
         with damage_in_one_line(hosts[found.clocks.reference]):
-            joining = _Joining(hosts, layout, found, folder)
-            joining.join(progress)
+            joining = _Joining(plan, found, folder)
+            if client:
+                joining.join_on(client, str(options.dask), progress)
+            else:
+                joining.join(progress)
         summary = _write(hosts, found, joining, folder)
         folder.finish_tables()
         if options.parquet:
@@ -176,8 +210,8 @@ def _write(
     summary["warnings"] += [*_warnings(hosts), *clock_warnings(summary)]
     folder.write_json("run.json", description)
     folder.write_json("summary.json", summary)
-    if stories := joining.run.stories_document():
-        folder.write_json("stories.json", stories, NAMES_MODE)
+    if joining.stories:
+        folder.write_json("stories.json", joining.stories, NAMES_MODE)
     folder.write_rows(CLOCKS_TABLE, COLUMNS, clock_rows(hosts, found))
     return summary
 
@@ -193,8 +227,8 @@ def _description(
     joining.totals.tally = tally
     unknown = {"link_counters": None, "failure": None}
     link = (own.end or {}).get("link", "")
-    paths = joining.run.joiner.path_devices
-    return with_counts(unknown | own.said, tally, paths, link) | {
+    passed = joining.path_devices
+    return with_counts(unknown | own.said, tally, passed, link) | {
         "state": _state(hosts),
         "joined": {"by": VERSION},
         "clock": f"CLOCK_MONOTONIC of {own.name}",

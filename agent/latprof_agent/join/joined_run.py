@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from latprof_analysis.clocks import HostClocks
 from latprof_analysis.records.host_records import HostRecords
+from latprof_analysis.records.in_flight import InFlight
 from latprof_analysis.records.joiner import Joiner
 from latprof_analysis.records.recording import RecordLayout, Step
 from numpy.typing import NDArray
@@ -18,12 +19,12 @@ from latprof_agent.join.joined_flights import (
     with_own_numbers,
     with_places_of_losses,
 )
-from latprof_agent.join.joined_rows import JoinedSink
 from latprof_agent.join.merged import MergedStep
+from latprof_agent.join.step_rows import Expecting
 from latprof_agent.rebuild.recorded_run import RecordedCapture, RecordedSources
 from latprof_agent.recorder import Recorder
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
-from latprof_agent.sinks.run_totals import RunTotals
+from latprof_agent.sinks.sink import Sink
 from latprof_agent.story.stories import Stories
 
 
@@ -74,7 +75,7 @@ class JoinedRun:
         self._reference = clocks.reference
         self._periods = _Periods()
         self._capture = RecordedCapture(layout, ephemeral, self._periods)
-        self._totals: RunTotals | None = None
+        self._totals: Expecting | None = None
         pieces = bool(own.header.get("pieces"))
         self._recorder = Recorder(self._capture, [], pieces, slack_ns=slack_ns)
         self._sources = RecordedSources(self._recorder)
@@ -93,7 +94,17 @@ class JoinedRun:
         """Of the halves."""
         return self._recorder.joiner
 
-    def hand_to(self, sink: JoinedSink, totals: RunTotals) -> None:
+    @property
+    def in_flight(self) -> dict[str, InFlight]:
+        """Bytes on their way of connections whose ends talk at once, by cause."""
+        return self._recorder.in_flight
+
+    @property
+    def path_devices(self) -> list[dict[str, Any]]:
+        """What `PathDevices.as_list` gives."""
+        return self.joiner.path_devices.as_list()
+
+    def hand_to(self, sink: Sink, totals: Expecting) -> None:
         """Give what is joined to this one; `totals` learns of round trips to come."""
         self._recorder.sinks = [sink]
         self._totals = totals

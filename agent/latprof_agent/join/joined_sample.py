@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from latprof_analysis.records.host_records import PID_BITS
+from latprof_analysis.records.in_flight import InFlight
 from latprof_analysis.records.joiner import Joiner
 from latprof_analysis.records.recording import RecordLayout, Step
 
 from latprof_agent.join.host_recordings import JoinedHost
-from latprof_agent.join.joined_rows import JoinedSink
 from latprof_agent.join.merged import MergedStep
+from latprof_agent.join.step_rows import Expecting
 from latprof_agent.monitor.sample_rows import SampledMessages, SampleRows
-from latprof_agent.sinks.sink import Tally
+from latprof_agent.sinks.sink import Sink, Tally
 
 
 class JoinedSample:
@@ -23,18 +25,29 @@ class JoinedSample:
         hosts: Sequence[JoinedHost],
         layout: RecordLayout,
         ephemeral: range,
-        sink: JoinedSink,
         slack_ns: int,
     ) -> None:
+        """`slack_ns` is by how much stamps of two hosts may be wrong."""
         role = int(hosts[0].header["server_role"])
         self._sample = SampleRows(layout, role, ephemeral, slack_ns)
-        self._sink = sink
+        self._sink = Sink()
+        self.stories = None
+        self.in_flight: dict[str, InFlight] = {}  # which a sample does not show
         self._records = 0
 
     @property
     def joiner(self) -> Joiner:
         """Of the halves."""
         return self._sample.joiner
+
+    @property
+    def path_devices(self) -> list[dict[str, Any]]:
+        """What `PathDevices.as_list` gives."""
+        return self.joiner.path_devices.as_list()
+
+    def hand_to(self, sink: Sink, totals: Expecting) -> None:
+        """Give what is joined to this one; a sample has no round trips to expect."""
+        self._sink = sink
 
     def take(self, host: int, step: Step) -> None:
         """Take in names that one host had looked up."""

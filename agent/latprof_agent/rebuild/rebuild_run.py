@@ -163,8 +163,9 @@ def rebuild_run(
 def _write(
     replay: _Replay, folder: RunFolder, end: dict[str, Any], recording: Recording
 ) -> Rebuilt:
-    paths, tally = replay.recorder.joiner.path_devices, replay.totals.tally
-    description = with_counts(end["description"], tally, paths, end["link"])
+    passed, tally = replay.recorder.joiner.path_devices, replay.totals.tally
+    said = end["description"]
+    description = with_counts(said, tally, passed.as_list(), end["link"])
     description |= said_of(recording, folder.path)
     summary = summarize(replay.totals, description, end["cost"]) | end["figures"]
     if not summary["cost"]:

@@ -8,19 +8,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from latprof_analysis.records.joiner import UNREAD_AT_CLOSE
-from latprof_analysis.records.path_devices import PathDevices, with_last_devices
+from latprof_analysis.records.path_devices import with_last_devices
 
 from latprof_agent.sinks.run_files import RunFolder
 from latprof_agent.sinks.sink import Tally
 
 
 def with_counts(
-    description: dict[str, Any], tally: Tally, paths: PathDevices, link: str
+    description: dict[str, Any],
+    tally: Tally,
+    passed: list[dict[str, Any]],
+    link: str,
 ) -> dict[str, Any]:
-    """Add to a description what was counted; `link` is the lab's interface."""
+    """Add to a description what was counted.
+
+    `passed` is what `PathDevices.as_list` gives; `link` is the lab's interface.
+    """
     unmatched = dict(tally.unmatched)
     unread = unmatched.pop(UNREAD_AT_CLOSE, 0)
-    passed = paths.as_list()
     return description | {
         "counters": tally.counters,
         "unmatched": unmatched,

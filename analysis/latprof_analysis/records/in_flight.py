@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import mul
 
 import numpy as np
 
@@ -17,7 +19,7 @@ _UNKNOWN_SHARE = 0.001
 class InFlight:
     """Bytes and how long each was between send call and read, added up."""
 
-    byte_ns: float = 0.0
+    byte_ns: int = 0  # exact, so that the order of adding makes no difference
     from_ns: int = FOREVER
     until_ns: int = 0
     messages: int = 0
@@ -33,10 +35,22 @@ class InFlight:
         if not known.any():
             return
         send_ns, read_ns = send_ns[known], read_ns[known]
-        took_ns = (read_ns - send_ns).astype("f8")
-        self.byte_ns += float(parts[Turn.BYTES][known] @ took_ns)
+        took_ns = (read_ns - send_ns).tolist()
+        self.byte_ns += sum(map(mul, parts[Turn.BYTES][known].tolist(), took_ns))
         self.from_ns = min(self.from_ns, int(send_ns.min()))
         self.until_ns = max(self.until_ns, int(read_ns.max()))
+
+    @classmethod
+    def of_all(cls, parts: Iterable[InFlight]) -> InFlight:
+        """Add up what was taken in in several parts."""
+        found = cls()
+        for part in parts:
+            found.byte_ns += part.byte_ns
+            found.from_ns = min(found.from_ns, part.from_ns)
+            found.until_ns = max(found.until_ns, part.until_ns)
+            found.messages += part.messages
+            found.unknown += part.unknown
+        return found
 
     @property
     def mean_bytes(self) -> float | None:

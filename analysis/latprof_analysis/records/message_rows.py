@@ -156,14 +156,15 @@ def joined_rows(parts: list[Messages]) -> Messages:
             for name in parts[0].numbers
         },
         {
-            name: _joined_texts([part.texts[name] for part in parts])
+            name: joined_texts([part.texts[name] for part in parts])
             for name in parts[0].texts
         },
         (np.concatenate(flow), np.concatenate(start), np.concatenate(end)),
     )
 
 
-def _joined_texts(parts: list[Text]) -> Text:
+def joined_texts(parts: list[Text]) -> Text:
+    """Texts of several parts, one after the other; each word once."""
     words = parts[0][1]
     if all(others is words for _, others in parts):
         return np.concatenate([index for index, _ in parts]), words

@@ -442,7 +442,7 @@ def scan_runs(
     if dask is None:
         whole = _merged(_parts(tasks), tasks, progress)
     else:
-        from latprof_analysis.study.cluster import scan_on_cluster
+        from latprof_analysis.study.scan_on_cluster import scan_on_cluster
 
         whole = scan_on_cluster(tasks, dask, progress)
     return _finished(whole, documents, notes)
