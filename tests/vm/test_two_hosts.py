@@ -64,19 +64,18 @@ def steered(folder, kernels):
     return guests
 
 
-THREE, STEERED = (
-    pytest.param(scenario, marks=pytest.mark.thorough) for scenario in (three, steered)
-)
+# Two guests at once, beside those of test_kernels.py, take 143 s where other tests run.
+pytestmark = pytest.mark.thorough
 
 
-@pytest.fixture(scope="module", params=[two, THREE, STEERED])
+@pytest.fixture(scope="module", params=[two, three, steered])
 def guests(request, kernels, tmp_path_factory):
     return request.param(tmp_path_factory.mktemp("hosts"), kernels)
 
 
 of_two, of_three, of_steered, of_free = (
     pytest.mark.parametrize("guests", scenarios, indirect=True)
-    for scenarios in ([two], [THREE], [STEERED], [two, THREE])
+    for scenarios in ([two], [three], [steered], [two, three])
 )
 
 
