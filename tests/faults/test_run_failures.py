@@ -192,10 +192,12 @@ def test_a_disk_that_fills_ends_the_run_with_whole_lines_and_a_summary(tmp_path)
         for table in ("messages", "round_trips")
     )
     requests = requests[requests["kind"] == "request"]
-    assert abs(len(requests) - len(trips)) < 2 * JOIN_NS / 1_000_000
+    last = 2 * JOIN_NS // 1_000_000
+    assert abs(len(requests) - len(trips)) < last
     assert (trips["sequence"].diff().dropna() == 1).all()
+    # a message whose halves came in two steps is written with the later one, if at all
     ends = requests["sequence"].sort_values().diff().dropna()
-    assert set(ends) == {64}, "rows are missing in the middle"
+    assert set(ends.iloc[:-last]) == {64}, "rows are missing in the middle"
     assert_stages_shown(latprof.out, "tcp")
     # what the generator's log took is free again, so there is room for it
     assert json.loads((copy / "run/summary.json").read_text())["state"] == "failed"
