@@ -143,19 +143,20 @@ class Stories(Sink):
         self._before.add_messages(rows)
         took_ns, ended_ns = rows.numbers["end_to_end_ns"], rows.numbers["read_ns"]
         for i in self._slow(self._messages, rows, took_ns, ended_ns):
-            flow, end = rows.flow_and_end(i)
-            identity = flow, end, int(ended_ns[i])
-            make = partial(self._message, rows, i)
-            self._slowest.offer(int(took_ns[i]), flow, identity, make)
+            self._offer(self._slowest, rows, i, took_ns[i], ended_ns[i])
         begin_ns, end_ns = _time_here(rows)
         alone = (took_ns < 0) & are_measured(rows)
         for i in self._long_halves(self._messages, alone, begin_ns, end_ns):
-            flow, end = rows.flow_and_end(i)
-            identity = flow, end, int(end_ns[i])
-            make = partial(self._message, rows, i)
-            self._halves.offer(int(end_ns[i] - begin_ns[i]), flow, identity, make)
+            self._offer(self._halves, rows, i, end_ns[i] - begin_ns[i], end_ns[i])
         self._ask(self._before.newest_ns - NEIGHBOURS_NS)
         self._forget(self._joiner.drained_ns)
+
+    def _offer(
+        self, to: Slowest, rows: Messages, i: int, took_ns: int, ended_ns: int
+    ) -> None:
+        flow, end = rows.flow_and_end(i)
+        make = partial(self._message, rows, i)
+        to.offer(int(took_ns), flow, (flow, end, int(ended_ns)), make)
 
     def _forget(self, now_ns: int) -> None:
         """Have the recorder keep copies of what may have a story, now and then."""

@@ -345,9 +345,13 @@ def messages_of(
 
 def _kinds(flows: Flows, kinds_of: Callable[[NDArray[Any]], Ints]) -> Ints:
     """Name the messages of flows, by the ports that either end has."""
-    far = flows.table.copy()
-    far["source_port"], far["destination_port"] = flows.far_ports.T
-    return np.maximum(kinds_of(flows.table), kinds_of(far))
+    kinds = kinds_of(flows.table)
+    if not flows.translated.any():  # as mostly
+        return kinds
+    far = flows.table[flows.translated]
+    far["source_port"], far["destination_port"] = flows.far_ports[flows.translated].T
+    kinds[flows.translated] = np.maximum(kinds[flows.translated], kinds_of(far))
+    return kinds
 
 
 def flow_columns(flows: Flows, flow: Ints) -> tuple[dict[str, Ints], dict[str, Text]]:
