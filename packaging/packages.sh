@@ -14,7 +14,7 @@ run  header  stdio.h            libc6-dev        glibc-devel          glibc     
 run  header  linux/bpf.h        linux-libc-dev   kernel-headers       linux-api-headers linux-glibc-devel linux-headers
 run  program pkg-config         pkg-config       pkgconf-pkg-config   pkgconf           pkg-config        pkgconf
 run  library libbpf             libbpf-dev       libbpf-devel         libbpf            libbpf-devel      libbpf-dev
-run  library libcrypto          libssl-dev       openssl-devel        openssl           libopenssl-3-devel openssl-dev
+test library libcrypto          libssl-dev       openssl-devel        openssl           libopenssl-3-devel openssl-dev
 run  library python3            python3-dev      python3-devel        python            python3-devel     python3-dev
 run  module  ensurepip          python3-venv     python3              python            python3           python3
 test program ip                 iproute2         iproute              iproute2          iproute2          iproute2

@@ -1,13 +1,11 @@
 /* handshake.c - the bytes before a session, and the proofs in them. */
 #include <errno.h>
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-#include <openssl/rand.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "big_endian.h"
 #include "handshake.h"
+#include "sha256.h"
 
 enum { MAGIC_BYTES = 4, VERSION_AT = 4, STATUS_AT = 6 };
 enum {
@@ -45,39 +43,41 @@ static void begin(uint8_t *message, size_t size)
 	put_u16(message + VERSION_AT, HANDSHAKE_VERSION);
 }
 
-static int random_bytes(uint8_t *ret, int size)
+/* So few bytes come at once. */
+static int random_bytes(uint8_t *ret, size_t size)
 {
-	return RAND_bytes(ret, size) == 1 ? 0 : -EIO;
+	return getrandom(ret, size, 0) == (ssize_t)size ? 0 : -EIO;
 }
 
-/* HMAC-SHA256(secret, word HELLO CHALLENGE rest); zeros without a secret, but
- * never where it cannot be computed: zeros would then prove anything. -EIO. */
-static int prove(const struct handshake *h, const char word[static 6],
-		 const uint8_t *rest, size_t rest_bytes,
-		 uint8_t ret[PROOF_BYTES])
+/* HMAC-SHA256(secret, word HELLO CHALLENGE rest); zeros without a secret. */
+static void prove(const struct handshake *h, const char word[static 6],
+		  const uint8_t *rest, size_t rest_bytes,
+		  uint8_t ret[PROOF_BYTES])
 {
 	uint8_t said[6 + HELLO_BYTES + CHALLENGE_BYTES + ACCEPT_PROOF_AT];
 	uint8_t *at = said;
 
 	memset(ret, 0, PROOF_BYTES);
 	if (!h->secret->size)
-		return 0;
+		return;
 	at = (uint8_t *)memcpy(at, word, 6) + 6;
 	at = (uint8_t *)memcpy(at, h->hello, HELLO_BYTES) + HELLO_BYTES;
 	at = (uint8_t *)memcpy(at, h->challenge, CHALLENGE_BYTES) +
 	     CHALLENGE_BYTES;
 	if (rest_bytes)
 		at = (uint8_t *)memcpy(at, rest, rest_bytes) + rest_bytes;
-	return HMAC(EVP_sha256(), h->secret->bytes, (int)h->secret->size, said,
-		    (size_t)(at - said), ret, NULL) ?
-		       0 :
-		       -EIO;
+	hmac_sha256(h->secret->bytes, h->secret->size, said,
+		    (size_t)(at - said), ret);
 }
 
-static bool are_equal(const uint8_t a[PROOF_BYTES],
-		      const uint8_t b[PROOF_BYTES])
+/* In a time that says nothing of where they differ. */
+static bool are_equal(const uint8_t *a, const uint8_t *b, size_t size)
 {
-	return !CRYPTO_memcmp(a, b, PROOF_BYTES);
+	volatile uint8_t differing = 0;
+
+	for (size_t i = 0; i < size; i++)
+		differing |= a[i] ^ b[i];
+	return !differing;
 }
 
 int handshake_hello(struct handshake *h, const struct terms *terms)
@@ -149,17 +149,17 @@ int handshake_read_challenge(const struct handshake *h, struct challenge *ret)
 	return 0;
 }
 
-int handshake_prove(struct handshake *h)
+void handshake_prove(struct handshake *h)
 {
-	return prove(h, "client", NULL, 0, h->proof);
+	prove(h, "client", NULL, 0, h->proof);
 }
 
 bool handshake_is_proven(const struct handshake *h)
 {
 	uint8_t expected[PROOF_BYTES];
 
-	return !prove(h, "client", NULL, 0, expected) &&
-	       are_equal(expected, h->proof);
+	prove(h, "client", NULL, 0, expected);
+	return are_equal(expected, h->proof, PROOF_BYTES);
 }
 
 int handshake_accept(struct handshake *h, enum handshake_status status,
@@ -177,7 +177,8 @@ int handshake_accept(struct handshake *h, enum handshake_status status,
 	put_u64(to + RATE_LIMIT_AT, limits->bytes_per_second);
 	if (random_bytes(to + TOKEN_AT, TOKEN_BYTES))
 		return -EIO;
-	return prove(h, "server", to, ACCEPT_PROOF_AT, to + ACCEPT_PROOF_AT);
+	prove(h, "server", to, ACCEPT_PROOF_AT, to + ACCEPT_PROOF_AT);
+	return 0;
 }
 
 int handshake_read_accept(const struct handshake *h, enum handshake_status *ret,
@@ -194,9 +195,10 @@ int handshake_read_accept(const struct handshake *h, enum handshake_status *ret,
 	limits->message_bytes = get_u32(from + MESSAGE_LIMIT_AT);
 	limits->duration_ns = get_u64(from + DURATION_LIMIT_AT);
 	limits->bytes_per_second = get_u64(from + RATE_LIMIT_AT);
-	if (prove(h, "server", from, ACCEPT_PROOF_AT, expected))
-		return -EACCES;
-	return are_equal(expected, from + ACCEPT_PROOF_AT) ? 0 : -EACCES;
+	prove(h, "server", from, ACCEPT_PROOF_AT, expected);
+	return are_equal(expected, from + ACCEPT_PROOF_AT, PROOF_BYTES) ?
+		       0 :
+		       -EACCES;
 }
 
 const uint8_t *handshake_token(const struct handshake *h)
@@ -221,5 +223,5 @@ const uint8_t *open_token(const uint8_t *datagram, size_t size, bool answer)
 
 bool token_equals(const uint8_t a[TOKEN_BYTES], const uint8_t b[TOKEN_BYTES])
 {
-	return !CRYPTO_memcmp(a, b, TOKEN_BYTES);
+	return are_equal(a, b, TOKEN_BYTES);
 }

@@ -105,12 +105,12 @@ struct handshake {
 	uint8_t accept[ACCEPT_BYTES];
 };
 
-/* Each writes one message into *h; it is complete then. -EIO: libcrypto gives
- * no random bytes, or no proof. */
+/* Each writes one message into *h; it is complete then. -EIO: the kernel
+ * gives no random bytes. */
 int handshake_hello(struct handshake *h, const struct terms *terms);
 int handshake_challenge(struct handshake *h, enum handshake_status status,
 			uint32_t workloads, uint64_t bound);
-int handshake_prove(struct handshake *h);
+void handshake_prove(struct handshake *h);
 int handshake_accept(struct handshake *h, enum handshake_status status,
 		     const struct limits *limits);
 

@@ -1,7 +1,6 @@
 /* secret.c - what both ends of a session must know. */
 #include <errno.h>
 #include <fcntl.h>
-#include <openssl/crypto.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -41,7 +40,7 @@ static int read_file(const char *path, struct secret *ret,
 			    path, SECRET_BYTES_MIN, SECRET_BYTES_MAX);
 	memcpy(ret->bytes, bytes, (size_t)n);
 	ret->size = (size_t)n;
-	OPENSSL_cleanse(bytes, sizeof(bytes));
+	explicit_bzero(bytes, sizeof(bytes));
 	return 0;
 }
 

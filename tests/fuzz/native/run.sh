@@ -74,7 +74,7 @@ sources_of() {
 	client) load client closed open exchange stream wire payload loss outstanding \
 		records schedule && echo "$native/failure.c" ;;
 	bulk) load bulk_frames bulk_plan bulk_totals pace sequence slots ;;
-	handshake) load arrival handshake interrupts session rate && echo "$native/failure.c" ;;
+	handshake) load arrival handshake interrupts session rate sha256 && echo "$native/failure.c" ;;
 	path) echo "$native/link/path.c $native/link/loss_model.c" ;;
 	rows) ;;
 	kernel_types) echo "$native/kernel_types.c $native/log.c" ;;
@@ -112,7 +112,7 @@ build_target() {
 build_programs() {
 	local c=(-pthread -I"$native")
 	"$clang" "${flags[@]}" "${c[@]}" "$native"/load/*.c \
-		"$native"/{args,failure}.c -lm -lcrypto -o "$out/latprof-load" || return
+		"$native"/{args,failure}.c -lm -o "$out/latprof-load" || return
 	"$clang" "${flags[@]}" "${c[@]}" "$native"/link/*.c \
 		"$native"/{args,failure}.c -lm -o "$out/latprof-link"
 }
