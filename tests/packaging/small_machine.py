@@ -38,12 +38,6 @@ def main():
             "path": sys.path,
         }))
 """
-MANUAL = """\
-import sys
-from pathlib import Path
-
-Path(sys.argv[1], "latprof.1").write_text("a page")
-"""
 
 
 class SmallMachine:
@@ -62,7 +56,8 @@ class SmallMachine:
     def _write(self):
         self._write_checkout()
         self.publish("tiny-backend", Path(__file__).parent / "tiny_backend.py")
-        self.lock("build", "tiny-backend")
+        for lock in ("backend", "build"):
+            self.lock(lock, "tiny-backend")
         self.publish_needed("1.0")
         for name in REPLACED:
             self.at(name).mkdir(parents=True)
@@ -78,10 +73,10 @@ class SmallMachine:
             "build-backend = 'tiny_backend'\n",
             "agent/latprof_agent/__init__.py": "",
             "agent/latprof_agent/cli/__init__.py": PROGRAM,
-            "agent/latprof_agent/cli/manual.py": MANUAL,
             "agent/latprof_agent/probes/__init__.py": "",
             "agent/latprof_agent/probes/proof.py": "",
             "analysis/latprof_analysis/__init__.py": "",
+            "packaging/latprof.1": "a page\n",
             "packaging/systemd/latprof-agent.service": "the unit\n",
             "packaging/systemd/agent.toml": "# the configuration\n",
         }

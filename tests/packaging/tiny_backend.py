@@ -8,6 +8,12 @@ from pathlib import Path
 from zipfile import ZipFile
 
 TAG = "py3-none-any"
+# What of the checkout the program brings below share/.
+SHARED = {
+    "packaging/latprof.1": "man/man1",
+    "packaging/systemd/latprof-agent.service": "latprof/systemd",
+    "packaging/systemd/agent.toml": "latprof/systemd",
+}
 
 
 def write_wheel(folder, name, files, version="1.0", needs=(), scripts=""):
@@ -37,6 +43,9 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     for package in (Path("agent"), Path("analysis")):
         for path in package.rglob("*.py"):
             files[str(path.relative_to(package))] = path.read_text()
+    for name, shared in SHARED.items():
+        data = f"latprof-1.0.data/data/share/{shared}/{Path(name).name}"
+        files[data] = Path(name).read_text()
     scripts = "[console_scripts]\nlatprof = latprof_agent.cli:main\n"
     path = write_wheel(
         wheel_directory, "latprof", files, needs=["needed"], scripts=scripts

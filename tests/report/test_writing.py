@@ -212,11 +212,11 @@ def test_what_is_not_installed_is_told_in_one_line(
 
     def refuse(name: str, *rest: Any) -> Any:
         if name == missing:
-            raise ImportError(name)
+            raise ImportError(name=name)
         return load(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(LatprofError, match=r"is not installed; install") as told:
+    with pytest.raises(LatprofError, match=r"is not installed; run `.*report]") as told:
         write_report(whole, tmp_path / "a", "html" if missing != "typst" else "pdf")
     assert "\n" not in str(told.value)
 

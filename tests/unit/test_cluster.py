@@ -8,7 +8,7 @@ import time
 
 import pytest
 from dask_clusters import running_scheduler, starting_workers
-from latprof_analysis.errors import UsageError
+from latprof_analysis.errors import LatprofError, UsageError
 from latprof_analysis.read import ReadError, batches
 from latprof_analysis.study import cluster
 from latprof_analysis.study.cluster import ClusterError
@@ -122,7 +122,7 @@ def test_a_cluster_that_loses_its_last_worker_ends_the_scan(
 
 def test_without_dask_the_extra_is_named(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(UsageError, match="install latprof with its extra dask"):
+    with pytest.raises(LatprofError, match=r"pip install .latprof\[dask\]"):
         scan_runs(folder, dask="tcp://127.0.0.1:1")
 
 

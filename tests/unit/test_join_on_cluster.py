@@ -222,8 +222,8 @@ def test_without_dask_the_extra_is_named(halves, tmp_path, capfd, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     hosts, _ = halves("translated")
     code, said = refusal(capfd, *map(str, hosts), "--dask", "tcp://127.0.0.1:1")
-    assert code == 2
-    assert "install latprof with its extra dask" in said
+    assert code == 1
+    assert "pip install 'latprof[dask]'" in said
 
 
 def test_more_flows_than_are_kept_at_once_are_refused(

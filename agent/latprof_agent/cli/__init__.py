@@ -36,14 +36,17 @@ SUBCOMMANDS = {
     "fleet": Subcommand(
         "join what the agents of many hosts sample, live, and serve it to Prometheus",
         "latprof_agent.cli.fleet",
+        extra="analysis",
     ),
     "join": Subcommand(
         "put what several hosts recorded together, on one clock",
         "latprof_agent.cli.join",
+        extra="analysis",
     ),
     "rebuild": Subcommand(
         "make a run's tables and figures again from its recording",
         "latprof_agent.cli.rebuild",
+        extra="analysis",
     ),
     **{name: OFFLINE[name] for name in ("analyze", "compare", "report", "story")},
     "probes": Subcommand(

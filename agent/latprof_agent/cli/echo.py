@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from latprof_analysis import units
+from latprof_analysis.extras import need_extra
 from latprof_analysis.say import say, say_error, say_json
 
 from latprof_agent.cli.root import require_root
@@ -244,6 +245,8 @@ def _check_together(options: argparse.Namespace) -> None:
     ):
         if has:
             raise UsageError(f"{option}: needs {needs}; see latprof echo --help")
+    if options.lend:
+        need_extra("analysis", "--lend")
 
 
 def _lender(options: argparse.Namespace) -> Lender | None:

@@ -1,6 +1,7 @@
 """Man pages, from the parser itself: `python3 -m latprof_agent.cli.manual DIR`.
 
-Only the set-up calls it, with argparse-manpage installed.
+Only the build calls it, with argparse-manpage installed and nothing compiled yet;
+without DIR it names the pages. SOURCE_DATE_EPOCH, in seconds, is their date.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _SHORT = "where did my message spend its time?"
 
 
 def write_pages(folder: Path) -> None:
-    """Write latprof.1 and a page for each command and form, and name them on stdout."""
+    """Write latprof.1 and a page for each command and form."""
     pages = {"latprof": (_overview(SUBCOMMANDS), _SHORT)}
     for words, parser in parsers_of(SUBCOMMANDS, VERSION).items():
         name, _, form = words.partition(" ")
@@ -35,9 +36,14 @@ def write_pages(folder: Path) -> None:
         pages[f"latprof-{words.replace(' ', '-')}"] = parser, what
     for name, (parser, what) in pages.items():
         others = [other for other in pages if other != name]
-        path = folder / f"{name}.1"
-        write_file(path, _page(name, parser, what, others).encode())
-        say(str(path))
+        page = _page(name, parser, what, others)
+        write_file(folder / f"{name}.1", page.encode())
+
+
+def page_names() -> list[str]:
+    """Name the files that `write_pages` writes."""
+    forms = (f"{name}-{form}" for name, s in SUBCOMMANDS.items() for form in s.forms)
+    return ["latprof.1", *(f"latprof-{words}.1" for words in (*SUBCOMMANDS, *forms))]
 
 
 def _overview(subcommands: Mapping[str, Subcommand]) -> argparse.ArgumentParser:
@@ -80,4 +86,7 @@ def _preformatted(text: str) -> str:
 
 
 if __name__ == "__main__":
-    write_pages(Path(sys.argv[1]))
+    if sys.argv[1:]:
+        write_pages(Path(sys.argv[1]))
+    else:
+        say(" ".join(page_names()))

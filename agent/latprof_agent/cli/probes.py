@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import argparse
 from contextlib import closing
+from typing import TYPE_CHECKING
 
 from latprof_analysis.say import say_json
 
 from latprof_agent.cli.root import require_root
-from latprof_agent.probes.catalogue import (
-    ON_DEMAND,
-    PROBES,
-    Capability,
-    proven_capabilities,
-)
-from latprof_agent.probes.flight_probes import FLIGHT_PROBES
-from latprof_agent.probes.kernel_functions import KernelFunctions
-from latprof_agent.probes.loss_probes import LOSS_PROBES
+
+if TYPE_CHECKING:
+    from latprof_agent.probes.catalogue import Capability
 
 _TABLE_COLUMNS = 80  # narrower, a table has no room for its last column
 
@@ -30,6 +25,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """List the capabilities."""
+    # the parser is built where nothing is compiled yet, for man pages
+    from latprof_agent.probes.catalogue import ON_DEMAND, PROBES, proven_capabilities
+    from latprof_agent.probes.flight_probes import FLIGHT_PROBES
+    from latprof_agent.probes.kernel_functions import KernelFunctions
+    from latprof_agent.probes.loss_probes import LOSS_PROBES
+
     require_root("probes")
     table = PROBES + LOSS_PROBES + FLIGHT_PROBES
     found = proven_capabilities(table=table, needs=ON_DEMAND)

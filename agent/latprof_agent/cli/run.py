@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from latprof_analysis import units
+from latprof_analysis.extras import need_extra
 from latprof_analysis.say import say_document, say_error
 
 from latprof_agent.cli import bulk_options, mesh_options, ops_options
@@ -320,6 +321,9 @@ def _checked(options: argparse.Namespace) -> Any:
     from latprof_agent.session import RunOptions
 
     _check_together(options)
+    for option, asked in (("--parquet", options.parquet), ("--train", options.train)):
+        if asked:
+            need_extra("analysis", option)
     if options.story is not None:
         make_room_for_stories()
     protocols = _protocols(options)

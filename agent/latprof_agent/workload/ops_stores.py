@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from latprof_analysis.calling_user import calling_user
+from latprof_analysis.extras import how_to_add
 
 from latprof_agent.errors import WorkloadError
 from latprof_agent.lab import child
@@ -74,11 +75,9 @@ def check_backend(name: str, *, started: bool) -> None:
         )
     for module in [*_CLIENTS[name], *(_SERVERS[name] if started else ())]:
         if find_spec(module) is None:
-            wanted = "proxystore[endpoints]" if name == "proxystore" else module
             raise WorkloadError(
-                f"cannot run the client of {name}: no Python package {module}; run "
-                f"`{sys.executable} -m pip install '{wanted}'`, or leave {name} out "
-                "of --backend"
+                f"cannot run the client of {name}: no Python package {module}; "
+                f"{how_to_add(name)}, or leave {name} out of --backend"
             )
 
 

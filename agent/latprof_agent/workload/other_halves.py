@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO
 
+from latprof_analysis.extras import need_extra
 from latprof_analysis.text import counted
 
 from latprof_agent.errors import LatprofError, LendError
@@ -47,6 +48,7 @@ def fetch_halves(
         number = f"-{numbers[end.kind]}" if len(ends) > 1 or end.numbered else ""
         file = f"{end.kind}{number}.arrows.zst"
         try:
+            need_extra("analysis", "reading what it recorded")
             with folder.whole_file(file, mode) as whole:
                 end.fetch(_room_checked(whole), most_bytes, look)
                 whole.flush()

@@ -11,16 +11,19 @@ OFFLINE = {
     "analyze": Subcommand(
         "say what run folders and other tools' files hold: stages, fit, tails, loss",
         "latprof_analysis.cli.analyze",
+        extra="analysis",
         address_space_mib=1024,
     ),
     "compare": Subcommand(
         "say what changed from a baseline, and how surely",
         "latprof_analysis.cli.compare",
+        extra="analysis",
         address_space_mib=1024,
     ),
     "report": Subcommand(
         "make a page of what was found, or a PDF, Markdown or picture",
         "latprof_analysis.cli.report",
+        extra="analysis",
         address_space_mib=2048,
     ),
     "story": Subcommand(

@@ -6,14 +6,20 @@ import argparse
 import sys
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from latprof_analysis.cli.program import Subcommand, build_parser, subparsers_of
-from latprof_analysis.errors import LatprofError
+from latprof_analysis.extras import has_extra, needed
 
-SHELLS = ("bash", "zsh", "fish")
+# Each, and where the build puts its script below share/.
+SHELLS = {
+    "bash": "bash-completion/completions/latprof",
+    "zsh": "zsh/site-functions/_latprof",
+    "fish": "fish/vendor_completions.d/latprof.fish",
+}
 EPILOG = """\
-The set-up installs it for all users. By hand, for one:
+Packages and the set-up install it for all users. By hand, for one:
 
   latprof completion bash > ~/.local/share/bash-completion/completions/latprof
   latprof completion fish > ~/.config/fish/completions/latprof.fish
@@ -24,7 +30,7 @@ _FILES, _FOLDERS = ("PATH", "INPUT", "FILE"), ("DIR",)
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of this subcommand."""
     parser.epilog = EPILOG
-    parser.add_argument("shell", choices=SHELLS, help="the shell that shall know it")
+    parser.add_argument("shell", choices=[*SHELLS], help="the shell that shall know it")
 
 
 def _forms(parser: Any, subcommand: Subcommand) -> Iterator[Any]:
@@ -38,14 +44,13 @@ def _forms(parser: Any, subcommand: Subcommand) -> Iterator[Any]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the shell's script."""
-    try:
+    """Print the shell's script: the one that was built with us, where shtab lacks."""
+    built = Path(sys.prefix, "share", SHELLS[options.shell])
+    if not has_extra("shell") and built.is_file():
+        sys.stdout.write(built.read_text())
+        return 0
+    with needed("make completions"):
         import shtab
-    except ImportError as error:
-        raise LatprofError(
-            "cannot make completions: shtab is not installed; install latprof with "
-            "its extra shell, or pip install shtab"
-        ) from error
     names = options.subcommands
     parser = build_parser(names, "", names)
     parsers = subparsers_of(parser)

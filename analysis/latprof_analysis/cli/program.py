@@ -25,6 +25,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from latprof_analysis.errors import REFUSALS, LatprofError, refused
+from latprof_analysis.extras import extra_of, need_extra, not_installed
 from latprof_analysis.say import say_error
 from latprof_analysis.text import did_you_mean
 
@@ -124,13 +125,15 @@ class Subcommand:
     """What it does, the module that does it, and the room that its libraries take.
 
     `forms` are words that may follow its name, and what is done then: the module finds
-    with `form_of(words)` which is meant, and adds the options of one.
+    with `form_of(words)` which is meant, and adds the options of one. `extra` is what
+    it cannot do without, and what is not installed everywhere.
     """
 
     what: str
     module: str
     address_space_mib: int = 512
     forms: Mapping[str, str] = field(default_factory=dict)
+    extra: str | None = None
 
 
 class _Parser(argparse.ArgumentParser):
@@ -309,6 +312,10 @@ def run_program(
         return _complain(
             "interrupted: ended without a summary; what was written is kept"
         )
+    except ModuleNotFoundError as error:
+        if not extra_of(error.name):
+            raise
+        return _complain(str(not_installed("go on", error.name)))
     except BrokenPipeError:
         _output_fails()  # its reader is gone: nothing is left to say
         return 1
@@ -324,6 +331,8 @@ def _run(subcommands: dict[str, Subcommand], version: str, words: list[str]) -> 
         keep_blas_small()
     try:
         options = parsed(subcommands, version, words)
+        if extra := subcommands[name].extra:
+            need_extra(extra, f"latprof {name}")
         status = int(options.run(options))
     except SystemExit:  # --help and the like
         sys.stdout.flush()

@@ -12,7 +12,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from latprof_analysis.fit.estimates import Estimate, Fit, PacketCost, RateRange, Scale
+from latprof_analysis.fit.estimates import (
+    Estimate,
+    Fit,
+    PacketCost,
+    RateRange,
+    Scale,
+    chi_square_tail,
+)
 from latprof_analysis.fit.rounds import CLOCK_NS, Floats, LowDelays
 from latprof_analysis.fit.wire import Crossing
 from latprof_analysis.text import NS_PER_SECOND, rate, rate_span
@@ -281,15 +288,13 @@ def _draws(plane: Floats, low: LowDelays) -> tuple[Floats, float]:
     The first is the estimate. Where the plane leaves more of the delays than their
     noise would in one of twenty, it is what the others' spread comes from.
     """
-    from scipy.special import chdtri  # slow to import
-
     solve = np.linalg.pinv(plane)
     draws = low.draws_ns @ solve.T
     residual = low.delay_ns - plane @ draws[0]
     freedom = residual.size - plane.shape[1]
     left = float(residual @ residual) / freedom
     noise = float(np.mean(low.noise_ns**2)) + CLOCK_NS**2
-    if left <= noise * chdtri(freedom, 0.05) / freedom:
+    if chi_square_tail(freedom, left * freedom / noise) >= 0.05:
         return draws, math.inf
     spread = np.sqrt(left * (solve**2).sum(axis=1))
     return draws[0] + np.outer([0, 1, -1], spread), float(freedom)

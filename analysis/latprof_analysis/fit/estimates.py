@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latprof_analysis.fit.rounds import Floats, LowDelays
-from latprof_analysis.stats import Result
+from latprof_analysis.stats import Result, beta
 from latprof_analysis.stats.quantiles import normal_quantile
 from latprof_analysis.text import NS_PER_SECOND, rate, rate_span
 
@@ -386,9 +386,7 @@ def student_quantile(freedom: float, probability: float) -> float:
     .. [1] Abramowitz and Stegun (1964). Handbook of Mathematical Functions, 26.7.5.
     """
     if freedom < _FEWEST_EXPANDED:
-        from scipy.special import stdtrit  # slow to import, and few get here
-
-        return float(stdtrit(freedom, probability))
+        return beta.student_quantile(freedom, probability)
     z = normal_quantile(probability)
     terms = (
         (z**3 + z) / 4,

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import pandas as pd
 
 from latprof_analysis.csv_cells import csv_text
-from latprof_analysis.errors import LatprofError
+from latprof_analysis.extras import needed
 from latprof_analysis.report.parts import Chart, Figure, Spec
 from latprof_analysis.stages import MODEL, STAGES
 
@@ -247,21 +246,9 @@ def top_legend(names: Sequence[str], symbol: str = "square") -> Spec:
 VEGA_LITE = "6.4"
 
 
-@contextmanager
-def needed(name: str, package: str, what: str) -> Iterator[None]:
-    """Say in one line that what is imported in the block is not installed."""
-    try:
-        yield
-    except ImportError as error:
-        raise LatprofError(
-            f"cannot {what}: {name} is not installed; install "
-            f"latprof-analysis[report], or pip install {package}"
-        ) from error
-
-
 def converter() -> Any:
     """Return vl-convert, which carries Vega."""
-    with needed("vl-convert", "vl-convert-python", "draw a report"):
+    with needed("draw a report"):
         import vl_convert
     return vl_convert
 

@@ -10,6 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from latprof_analysis.extras import needed
 from latprof_analysis.report.html import html_page
 from latprof_analysis.report.markdown import write_markdown, write_table
 from latprof_analysis.report.parts import (
@@ -21,7 +22,7 @@ from latprof_analysis.report.parts import (
     Section,
     Table,
 )
-from latprof_analysis.report.vega import converter, needed, svg
+from latprof_analysis.report.vega import converter, svg
 from latprof_analysis.write.whole_file import make_folder, write_file
 
 
@@ -88,7 +89,7 @@ def typeset(report: Report, chosen: str) -> bytes:
 
 def typesetter() -> Any:
     """Return typst."""
-    with needed("typst", "typst", "write a report as PDF or PNG"):
+    with needed("write a report as PDF or PNG"):
         import typst
     return typst
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latprof_analysis.stats import Floats, Result
+from latprof_analysis.stats.beta import beta_quantile
 
 # Below this tail a quantile rests on the extremes of the sample.
 _FAR_TAIL = 0.1
@@ -179,11 +180,8 @@ def share_interval(hits: int, of: int, confidence: float = 0.95) -> tuple[float,
     if hits in (0, of):  # as most shares of lost messages are: 1 - high is tail ** 1/n
         end = tail ** (1 / of) if of else 0.0
         return (end, 1.0) if hits else (0.0, 1 - end)
-    from scipy import special  # takes long to load
-
-    low = special.betaincinv(hits, of - hits + 1, tail)
-    high = special.betaincinv(hits + 1, of - hits, 1 - tail)
-    return float(low), float(high)
+    low = beta_quantile(tail, hits, of - hits + 1)
+    return low, beta_quantile(1 - tail, hits + 1, of - hits)
 
 
 def quantiles_by(keys: ArrayLike, values: ArrayLike, p: float) -> tuple[Floats, Floats]:

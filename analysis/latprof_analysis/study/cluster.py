@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from latprof_analysis.errors import LatprofError, UsageError
+from latprof_analysis.extras import need_extra
 from latprof_analysis.version import VERSION
 
 # Longer than a cluster in the same network ever needs.
@@ -48,13 +49,10 @@ def connected(address: str, version: Callable[[], str]) -> Iterator[Any]:
 
 
 def _client(address: str) -> Any:
-    try:
-        from distributed import Client
-        from distributed.comm import resolve_address
-    except ImportError as error:
-        raise UsageError(
-            "--dask needs dask.distributed; install latprof with its extra dask"
-        ) from error
+    need_extra("dask", "--dask")
+    from distributed import Client
+    from distributed.comm import resolve_address
+
     try:
         # what Client refuses it says once more, with a traceback, when it is collected
         resolve_address(address)
