@@ -16,20 +16,21 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
 C_SOURCES := $(shell find bpf agent tests -name '*.[ch]')
 NATIVE_SOURCES := $(filter %.c,$(filter agent/%,$(C_SOURCES)))
-SCRIPTS := packaging/latprof packaging/packages.sh packaging/write-lock .ci/run \
+SCRIPTS := packaging/latprof packaging/packages.sh packaging/minimal_debian.sh \
+	packaging/build-wheel packaging/make-release packaging/write-lock .ci/run \
 	$(shell find tests -name '*.sh')
 BPF_ARCH := $(if $(filter aarch64,$(shell uname -m)),arm64,x86)
 BPF_FLAGS := -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) \
 	-I/usr/include/$(shell gcc -print-multiarch 2>/dev/null)
 
 .DELETE_ON_ERROR:
-.PHONY: help build test lint docs pages lock format fuzz soak bench test-vm clean
+.PHONY: help build test lint docs pages lock format fuzz soak bench test-vm release clean
 .PHONY: lint-python lint-c lint-scripts lint-spelling
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
-$(VENV)/ready: $(LOCK)/build.txt $(LOCK)/dev.txt
+$(VENV)/ready: $(LOCK)/backend.txt $(LOCK)/build.txt $(LOCK)/dev.txt
 	$(PYTHON) -Im venv $(VENV)
 	for wanted in $^; do \
 		$(VENV)/bin/pip install --quiet --disable-pip-version-check \
@@ -98,5 +99,8 @@ test-vm: ## run it under other kernels, e.g. KERNELS="6.1 6.12" (as root)
 	$(AS_ROOT) env LATPROF_VM=1 LATPROF_VM_PATHS=1 LATPROF_VM_KERNELS="$(KERNELS)" \
 		packaging/latprof test tests/vm
 
+release: ## make in dist/ what users install, of the last commit (as root)
+	$(AS_ROOT) packaging/make-release dist
+
 clean: ## remove what was built, kernels and .venv too
-	rm -rf build analysis/docs/api $(VENV)
+	rm -rf build dist analysis/docs/api $(VENV)

@@ -17,9 +17,9 @@ set -eu
 
 CHECKOUT=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
 SUITE=${LATPROF_CHROOT_SUITE:-bookworm}
-CACHE=/var/cache/latprof/chroot
 OWNER=1000 # of the copy, so that files which root leaves in it stand out
-SECURE_PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+# shellcheck source=packaging/minimal_debian.sh
+. "$CHECKOUT/packaging/minimal_debian.sh"
 
 die() {
 	printf 'check_chroot: %s\n' "$1" >&2
@@ -30,36 +30,7 @@ say() {
 	printf '== %s\n' "$1" >&2
 }
 
-# The host's mirror, where the host is a Debian; else debootstrap's own.
-mirror() {
-	# shellcheck disable=SC2016 # for apt-get
-	apt-get indextargets --format '$(REPO_URI)' 'Identifier: Packages' \
-		'Origin: Debian' 'Label: Debian' | head -n 1
-}
-
-make_base() {
-	say "making a minimal Debian, $SUITE"
-	# shellcheck disable=SC2046 # none where there is no mirror
-	debootstrap --variant=minbase "$SUITE" "$work/base" $(mirror) \
-		>"$work/debootstrap.log" 2>&1 || {
-		tail -n 5 "$work/debootstrap.log" >&2
-		die 'debootstrap failed'
-	}
-	mkdir -p "$CACHE"
-	tar -C "$work/base" -cf "$work/base.tar" .
-	mv "$work/base.tar" "$1"
-}
-
-make_debian() {
-	local base=$CACHE/$SUITE.tar
-	[ -e "$base" ] || make_base "$base"
-	mkdir "$root"
-	tar -C "$root" -xpf "$base"
-	# What this machine needs to reach and trust its network; a fresh Debian has its own.
-	cp /etc/resolv.conf "$root/etc/"
-	apt-config dump | grep '^Acquire::' >"$root/etc/apt/apt.conf.d/99host" || true
-	cp -r /usr/local/share/ca-certificates "$root/usr/local/share/"
-	[ ! -e /etc/pip.conf ] || cp /etc/pip.conf "$root/etc/"
+put_checkout() {
 	mkdir "$root/src"
 	tar -C "$CHECKOUT" --exclude=./.git --exclude=./build --exclude=./.venv \
 		--exclude=./runs --exclude=__pycache__ --exclude='*.so' --exclude='*.o' \
@@ -68,24 +39,8 @@ make_debian() {
 	chown -R "$OWNER:$OWNER" "$root/src"
 }
 
-# In a mount namespace of this process: the mounts end with it, and what
-# removes the folder cannot reach through them.
-mount_kernel_folders() {
-	mount --bind "$root" "$root" # / is a mount point on a real machine, too
-	mount -t proc proc "$root/proc"
-	mount --rbind /sys "$root/sys"
-	mount --rbind /dev "$root/dev"
-	mount -t tmpfs tmpfs "$root/run"
-}
-
-# inside COMMAND...: as sudo would start it, in the checkout.
 inside() {
-	local name proxies=()
-	for name in http_proxy https_proxy no_proxy PIP_INDEX_URL; do
-		[ -z "${!name+set}" ] || proxies+=("$name=${!name}")
-	done
-	chroot "$root" env -i "${proxies[@]}" HOME=/root PATH="$SECURE_PATH" LANG=C.UTF-8 \
-		sh -c 'cd /src && exec "$@"' sh "$@"
+	inside_at /src "$@"
 }
 
 checkout_files() {
@@ -212,6 +167,7 @@ main() {
 	# a run folder in a user's checkout is for who has that user by sudo
 	[ "${1:-}" != --first ] || OWNER=0
 	make_debian
+	put_checkout
 	unshare --mount --propagation private "$0" --mounted "$work" "$@"
 }
 
