@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154
 #
 # minimal_debian.sh - a minimal Debian in a folder, to build or try something in.
 #
@@ -17,7 +17,7 @@ mirror() {
 
 make_base() {
 	say "making a minimal Debian, $SUITE"
-	# shellcheck disable=SC2046,SC2154 # none where there is no mirror; its reader's
+	# shellcheck disable=SC2046 # none where there is no mirror
 	debootstrap --variant=minbase "$SUITE" "$work/base" $(mirror) \
 		>"$work/debootstrap.log" 2>&1 || {
 		tail -n 5 "$work/debootstrap.log" >&2

@@ -42,6 +42,7 @@ test program ssh                openssh-client   openssh-clients      openssh   
 test program openssl            openssl          openssl              openssl           openssl           openssl
 test program prometheus         prometheus       prometheus           prometheus        golang-github-prometheus-prometheus prometheus
 test program debootstrap        debootstrap      debootstrap          debootstrap       debootstrap       debootstrap
+test program llvm-strip       llvm             llvm                 llvm              llvm              llvm
 test program nft                nftables         nftables             nftables          nftables          nftables
 more program clang-14           clang-14         -                    -                 -                 -
 more program clang-16           clang-16         -                    -                 -                 -
