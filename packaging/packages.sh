@@ -4,7 +4,7 @@
 #
 # A part of the set-up: packaging/latprof reads it.
 
-# One row per need: when, how to find out that it is there, its package. The compilers
+# One row per need: when (a wheel needs venv alone), how to find out that it is there, its package. The compilers
 # beside its own are Debian 12's alone.
 requirements() {
 	cat <<'END'
@@ -16,7 +16,7 @@ run  program pkg-config         pkg-config       pkgconf-pkg-config   pkgconf   
 run  library libbpf             libbpf-dev       libbpf-devel         libbpf            libbpf-devel      libbpf-dev
 test library libcrypto          libssl-dev       openssl-devel        openssl           libopenssl-3-devel openssl-dev
 run  library python3            python3-dev      python3-devel        python            python3-devel     python3-dev
-run  module  ensurepip          python3-venv     python3              python            python3           python3
+venv module  ensurepip          python3-venv     python3              python            python3           python3
 test program ip                 iproute2         iproute              iproute2          iproute2          iproute2
 test program tc                 iproute2         iproute-tc           iproute2          iproute2          iproute2
 test program ethtool            ethtool          ethtool              ethtool           ethtool           ethtool

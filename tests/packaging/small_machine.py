@@ -46,6 +46,7 @@ class SmallMachine:
     def __init__(self, folder, like=None):
         """Make the machine, with the same installed as on the one that it is like."""
         self.folder = folder
+        self.lacks = []  # programs
         if like:
             shutil.copytree(like.folder, folder, symlinks=True, dirs_exist_ok=True)
         self.checkout = folder / "checkout"
@@ -131,6 +132,9 @@ class SmallMachine:
     def run(self, *command, **options):
         """Run a command on the machine; its ways of subprocess.run."""
         mounts = [f"mount --bind {self.at(name)} {name}" for name in REPLACED]
+        for program in self.lacks:
+            found = Path(shutil.which(program) or "/nowhere").resolve()
+            mounts += [f"mount --bind /dev/null {found}"] * found.exists()
         mounts.append(f"mount --bind {self.folder}/os-release /etc/os-release")
         script = " && ".join([*mounts, 'cd "$0"', 'exec "$@"'])
         private = ["unshare", "--mount", "--propagation", "private", "/bin/sh", "-c"]
