@@ -19,7 +19,7 @@ NATIVE_SOURCES := $(filter %.c,$(filter agent/%,$(C_SOURCES)))
 SCRIPTS := packaging/latprof packaging/packages.sh packaging/minimal_debian.sh \
 	packaging/build-wheel packaging/make-release packaging/write-lock .ci/run \
 	packaging/make-packages packaging/make-image packaging/image/start \
-	$(wildcard packaging/nfpm/p*) \
+	packaging/write-daemonset $(wildcard packaging/nfpm/p*) \
 	$(shell find tests -name '*.sh')
 BPF_ARCH := $(if $(filter aarch64,$(shell uname -m)),arm64,x86)
 BPF_FLAGS := -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) \
