@@ -1,6 +1,6 @@
 """deb, rpm and tarball: what make-packages refuses, and that what it made works.
 
-With LATPROF_PACKAGES=FOLDER, where it has made them: on minimal Debians.
+With LATPROF_PACKAGES=FOLDER, where it has made them: on a minimal Debian.
 """
 
 from __future__ import annotations
