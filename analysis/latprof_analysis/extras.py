@@ -23,8 +23,9 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "report": ("typst", "vl_convert"),
     "shell": ("shtab",),
 }
-# Of who packages latprof for a distribution: the command that adds `{extra}` there.
-_PACKAGERS_WORD = "share/latprof/add-extra"
+# Of who packages latprof for a distribution: how an extra is had there.
+_PACKAGERS_WORD = "share/latprof/add-{extra}"
+_NOT_PACKAGED = "share/latprof/add-others"
 
 
 def extra_of(module: str | None) -> str | None:
@@ -70,9 +71,10 @@ def _missing(extra: str) -> list[str]:
 
 def how_to_add(extra: str) -> str:
     """Say which command installs an extra, beside what runs now."""
-    word = Path(sys.prefix, _PACKAGERS_WORD)
-    if word.is_file():
-        return f"run `{word.read_text().strip().format(extra=extra)}`"
+    for name in (_PACKAGERS_WORD.format(extra=extra), _NOT_PACKAGED):
+        word = Path(sys.prefix, name)
+        if word.is_file():
+            return word.read_text().strip()
     return f"run `{sys.executable} -m pip install '{_distribution()}[{extra}]'`"
 
 

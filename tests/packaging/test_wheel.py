@@ -1,4 +1,4 @@
-"""The wheel runs where there is no compiler: on minimal Debians, of this checkout's."""
+"""The wheel of this checkout runs where there is no compiler: on a minimal Debian."""
 
 from __future__ import annotations
 

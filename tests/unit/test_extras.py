@@ -121,8 +121,10 @@ def test_a_module_of_nobodys_is_a_bug(monkeypatch):
 
 
 def test_who_packaged_it_has_another_command(monkeypatch, tmp_path):
-    word = tmp_path / "share" / "latprof" / "add-extra"
-    word.parent.mkdir(parents=True)
-    word.write_text("apt install latprof-{extra}\n")
+    words = tmp_path / "share" / "latprof"
+    words.mkdir(parents=True)
+    (words / "add-analysis").write_text("run `apt install latprof-analysis`\n")
+    (words / "add-others").write_text("the package has it not\n")
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     assert extras.how_to_add("analysis") == "run `apt install latprof-analysis`"
+    assert extras.how_to_add("dask") == "the package has it not"
