@@ -13,6 +13,8 @@ LatprofError      one line for the user, exit code 1
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from latprof_analysis.errors import (
     LatprofError,
     UsageError,
@@ -20,7 +22,13 @@ from latprof_analysis.errors import (
     remedy,
 )
 
-__all__ = ["LatprofError", "UsageError", "refusals_in_one_line", "remedy"]
+__all__ = [
+    "LatprofError",
+    "UsageError",
+    "close_after",
+    "refusals_in_one_line",
+    "remedy",
+]
 
 
 class LabError(LatprofError):
@@ -49,3 +57,16 @@ class LendError(LatprofError):
 
 class InterruptedRun(LatprofError):
     """Ended by the user before anything was recorded."""
+
+
+def close_after(first: BaseException | None, close: Callable[[], None]) -> None:
+    """Close what ends by an error, or well: what that raises never hides the error.
+
+    It is a note of the first error, which is to be raised again.
+    """
+    try:
+        close()
+    except LatprofError as error:
+        if not isinstance(first, LatprofError):
+            raise
+        first.add_note(str(error))

@@ -22,7 +22,12 @@ from latprof_agent.capture.recording_writer import (
     recording_header,
     rings_of,
 )
-from latprof_agent.errors import LatprofError, WorkloadError, refusals_in_one_line
+from latprof_agent.errors import (
+    LatprofError,
+    WorkloadError,
+    close_after,
+    refusals_in_one_line,
+)
 from latprof_agent.interrupts import Interrupt
 from latprof_agent.lab.interface import check_congestion
 from latprof_agent.lab.lab import Lab
@@ -125,7 +130,7 @@ def _lab_of(options: RunOptions) -> Lab:
 
 def _open(options: RunOptions, lab: Lab | None, stack: ExitStack) -> Workload:
     workload = options.plan.open(lab)
-    stack.callback(workload.close)
+    stack.push(lambda _kind, error, _trace: close_after(error, workload.close))
     return workload
 
 

@@ -36,6 +36,7 @@ step run run --protocol both --sizes 64 --rounds 1 --warmup 0 --rate 0 --delay 0
     --json --out run
 step watch watch --json --duration 2
 step tls run --no-lab --json --out tls -- python3 {TALK} encrypted
+find /sys/fs/cgroup -name 'latprof-*' >groups.left
 """
 SWEEP = """
 step sweep run --protocol both --sizes 64,1473,65507 --rounds 20 --warmup 0 \
@@ -99,6 +100,11 @@ def test_what_a_message_begins_with_is_read(loaded):
     assert exchanges["exchanges"] == known["exchanges"]
     (handshakes,) = found["handshakes"].values()
     assert handshakes["n"] == known["handshakes"]
+
+
+def test_no_control_group_of_a_command_is_left(loaded):
+    """Also where the kernel has no cgroup.kill, and whatever a run ended with."""
+    assert (loaded.folder / "groups.left").read_text() == ""
 
 
 def measured(machine, folder):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import select
+import signal
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from latprof_agent.errors import LabError, remedy
+from latprof_agent.lab import processes
+from latprof_agent.lab.processes import ProcessId
 from latprof_agent.probes.cgroup import cgroup2_mount
 
 END_SECONDS = 5.0  # between killing processes and giving up on them
@@ -49,11 +52,7 @@ class ControlGroup:
 
     def pids(self) -> list[int]:
         """The members, those of groups below too."""
-        found: list[int] = []
-        for members in self.path.rglob("cgroup.procs"):
-            with suppress(OSError):  # gone meanwhile
-                found += map(int, members.read_text().split())
-        return found
+        return _pids(self.path)
 
     def enter(self) -> None:
         """Move the calling process into the group."""
@@ -64,6 +63,14 @@ class ControlGroup:
         remove(self.path.name)
 
 
+def _pids(group: Path) -> list[int]:
+    found: list[int] = []
+    for members in group.rglob("cgroup.procs"):
+        with suppress(OSError):  # gone meanwhile
+            found += map(int, members.read_text().split())
+    return found
+
+
 def remove(name: str) -> bool:
     """End a group's processes and remove it; say if it was there.
 
@@ -71,8 +78,11 @@ def remove(name: str) -> bool:
     """
     path = _mount() / name
     try:
-        (path / "cgroup.kill").write_text("1")
-        _wait_until_empty(path)
+        if (kill := path / "cgroup.kill").exists():
+            kill.write_text("1")
+            _wait_until_empty(path)
+        else:
+            kill_each(path)
         below = sorted(path.rglob("*/"), key=lambda p: -len(p.parts))
         for group in [p for p in below if p.is_dir()] + [path]:
             group.rmdir()
@@ -82,6 +92,22 @@ def remove(name: str) -> bool:
         why = f"{error.strerror}; see what is in its cgroup.procs"
         raise LabError(f"cannot remove control group {path}: {why}") from error
     return True
+
+
+def kill_each(group: Path) -> None:
+    """Kill the members by their pids until none is left, as before Linux 5.14.
+
+    Who forks meanwhile is met the next time. Ends after END_SECONDS at the latest.
+    """
+    until = time.monotonic() + END_SECONDS
+    while (pids := _pids(group)) and time.monotonic() < until:
+        found = [process for process in map(ProcessId.of, pids) if process]
+        # who is still there was there in between: the number is not another's
+        still = set(_pids(group))
+        for process in found:
+            if process.pid in still:
+                processes.send(process, signal.SIGKILL)
+        time.sleep(_POLL_MS / 10_000)
 
 
 def _wait_until_empty(path: Path) -> None:

@@ -24,7 +24,12 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from latprof_agent import netns
-from latprof_agent.errors import LabError, LatprofError, refusals_in_one_line
+from latprof_agent.errors import (
+    LabError,
+    LatprofError,
+    close_after,
+    refusals_in_one_line,
+)
 from latprof_agent.executables import find_executable
 from latprof_agent.interrupts import signals_as_exit, signals_deferred
 from latprof_agent.lab import child, interface, middle, netem_path, qdisc
@@ -131,19 +136,19 @@ class Lab:
             self.removed = clean_dead_labs(self._folder).removed
             with signals_deferred():
                 self._build_whole()
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            close_after(error, self.close)
             raise
         return self
 
     def __exit__(
         self,
         _kind: type[BaseException] | None,
-        _error: BaseException | None,
+        error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
         """Remove the lab."""
-        self.close()
+        close_after(error, self.close)
 
     def close(self) -> None:
         """End what was started in the lab and remove it; twice does no harm."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from latprof_analysis.calling_user import User
 
-from latprof_agent.errors import LabError, WorkloadError
+from latprof_agent.errors import LabError, WorkloadError, close_after
 from latprof_agent.interrupts import signals_deferred
 from latprof_agent.kernel_text import lines_of
 from latprof_agent.lab import child, processes
@@ -115,9 +115,9 @@ class Command(Workload):
             assert registration
             try:
                 self._group = ControlGroup(registration.add_cgroup())
-            except LabError:
+            except LabError as error:
                 if self._alone:
-                    self._alone.close()
+                    close_after(error, self._alone.close)
                 raise
 
     @staticmethod

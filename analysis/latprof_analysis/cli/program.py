@@ -307,7 +307,8 @@ def run_program(
     try:
         return _run(subcommands, version, words)
     except LatprofError as error:
-        return _complain(str(error), error.exit_code)
+        notes = getattr(error, "__notes__", [])  # of what could not be undone
+        return _complain(str(error), error.exit_code, notes)
     except KeyboardInterrupt:
         return _complain(
             "interrupted: ended without a summary; what was written is kept"
@@ -341,10 +342,11 @@ def _run(subcommands: dict[str, Subcommand], version: str, words: list[str]) -> 
     return status
 
 
-def _complain(text: str, status: int = 1) -> int:
+def _complain(text: str, status: int = 1, notes: Sequence[str] = ()) -> int:
     _output_fails()  # or Python would say so at its end, at length
     with suppress(OSError):
-        say_error(text)
+        for line in (text, *notes):
+            say_error(line)
     return status
 
 
