@@ -7,6 +7,7 @@ LATPROF_VENV names (and PYTHONPATH), such as a developer's.
 """
 
 import json
+import re
 import shlex
 from collections import Counter
 from itertools import product
@@ -82,6 +83,12 @@ def test_every_program_that_is_to_be_used_loads(loaded):
     assert needs == {
         need for need in needs if "with --" in need or "in watch and agent" in need
     }
+
+
+def test_what_is_unavailable_has_a_reason_in_words(loaded):
+    """Of the kernel, not of a library's calls."""
+    for one in json.loads(loaded.output("probes")):
+        assert not re.search(r"failed to create|strerror|\(-\d+\)", one["reason"]), one
 
 
 def test_a_live_view_measures(loaded):

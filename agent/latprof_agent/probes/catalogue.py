@@ -13,7 +13,13 @@ from typing import Any, Literal
 from latprof_agent import _drain
 from latprof_agent.errors import CaptureError, remedy
 from latprof_agent.probes.cgroup import cgroup2_mount, is_root
-from latprof_agent.probes.trial import ANOTHER_CLANG, Refusal, first_line, refusal
+from latprof_agent.probes.trial import (
+    ANOTHER_CLANG,
+    Refusal,
+    first_line,
+    missing_basis,
+    refusal,
+)
 
 State = Literal["exact", "partial", "unavailable"]
 TRACEPOINT, FUNCTION, STRUCT, CGROUP = "tracepoint", "function", "struct", "cgroup"
@@ -368,6 +374,8 @@ def _try_way(way: Way, refused: Refused) -> Refusal | None:
     """
     if missing := missing_hook(way):
         return Refusal(missing)
+    if way.programs and (lacks := missing_basis()):
+        return lacks
     for program in way.programs:
         if program not in refused and way.kind in (FUNCTION, CGROUP, CLOCK):
             refused[program] = _refusal_on_trial(program, way)
@@ -381,9 +389,11 @@ def _try_way(way: Way, refused: Refused) -> Refusal | None:
 _HAS_ALL = "none known: the kernel has it, and does not let it be used"
 
 
-def _remedy(probe: Probe, log: str) -> str:
-    if log:
+def _remedy(probe: Probe, refusals: list[Refusal]) -> str:
+    if any(one.verifier_log for one in refusals):
         return ANOTHER_CLANG
+    if of_all := next((one.remedy for one in refusals if one.remedy), ""):
+        return of_all
     return probe.remedy if any(map(missing_hook, probe.ways)) else _HAS_ALL
 
 
@@ -419,7 +429,7 @@ def _capability(probe: Probe, refused: Refused) -> Capability:
         "unavailable",
         "",
         "; ".join(one.why for one in refusals),
-        _remedy(probe, log),
+        _remedy(probe, refusals),
         (),
         probe.ways[0].need,
         log,

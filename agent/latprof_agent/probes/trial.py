@@ -7,12 +7,23 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from latprof_agent import _drain
 from latprof_agent.probes.layout import OBJECT, layout_of
 
 SEE_OFFER = "run `latprof probes` to see what this kernel offers"
 ANOTHER_CLANG = "build it with another clang (14, 16 and 19 are tested), or report it"
+
+# What all programs are built with, with the first Linux that has it.
+_NEEDED = (
+    ("bpf_map_type", "BPF_MAP_TYPE_TASK_STORAGE", "TASK_STORAGE", "5.11"),
+    ("bpf_func_id", "BPF_FUNC_loop", "bpf_loop", "5.17"),
+)
+
+# An errno that the kernel keeps to itself: the C library has no word for it.
+_WORDLESS = re.compile(r"(ERROR: strerror_r\(-524\)=\d+|Unknown error 524)")
+_NOT_SUPPORTED = "Operation not supported (ENOTSUPP)"
 
 # As libbpf names the program at fault.
 _PROGRAM = re.compile(r"\bprog '(\w+)'")
@@ -32,13 +43,31 @@ class Refusal:
     why: str
     program: str = ""  # the one at fault, where libbpf names one
     verifier_log: str = ""  # its end, where the verifier has refused it
+    remedy: str = ""  # where this kernel alone is at fault
 
 
 def first_line(error: OSError) -> str:
     """Return the first line of libbpf's reason, or the system's words."""
     lines = (error.strerror or "").strip().splitlines()
     reasons = [line for line in lines if "Retrying" not in line]
-    return reasons[0] if reasons else os.strerror(error.errno or 0)
+    why = reasons[0] if reasons else os.strerror(error.errno or 0)
+    return _WORDLESS.sub(_NOT_SUPPORTED, why)
+
+
+@cache
+def missing_basis() -> Refusal | None:
+    """Return what all programs need and this kernel's types lack, or nothing."""
+    lacks = [
+        (what, release)
+        for enum, label, what, release in _NEEDED
+        if (known := _drain.kernel_enum(enum)) and label not in known
+    ]
+    if not lacks:
+        return None
+    names = ", ".join(f"{what} (of Linux {release})" for what, release in lacks)
+    return Refusal(
+        f"kernel has no {names}", remedy=f"use Linux {lacks[-1][1]} or later"
+    )
 
 
 def _verifiers_words(log: str) -> str:
