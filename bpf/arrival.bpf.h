@@ -295,7 +295,7 @@ static __always_inline __u64 sender_netns(const struct sk_buff *skb)
 	if (sk && is_full_socket(sk) && is_internet(sk))
 		return netns_cookie(sk);
 	return skb->dev->flags & IFF_LOOPBACK ?
-		       skb->dev->nd_net.net->net_cookie :
+		       cookie_of(skb->dev->nd_net.net) :
 		       0;
 }
 

@@ -279,9 +279,12 @@ static __always_inline struct datagram *datagram_room(struct datagram_socket *s,
 
 static __always_inline __u64 entered_netns(const struct arrival *a)
 {
-	__u64 net = net_of(a->dev);
+	const struct net *net = (const struct net *)net_of(a->dev);
 
-	return SEE(struct net, net, net_cookie);
+	/* as cookie_of() */
+	return bpf_core_field_exists(net->net_cookie) ?
+		       SEE(struct net, net, net_cookie) :
+		       SEE(struct net, net, ns.inum);
 }
 
 #define ENTERED_NS 5000000 /* longer ago it was delivered, unseen */

@@ -123,6 +123,17 @@ static __always_inline const struct net_device *device_at(const struct net *net,
 	return NULL;
 }
 
+/* The device through which a socket got something last; 0: none. Moved by
+ * 0c0a5ef809f9 of Linux 5.17. */
+static __always_inline int received_through(const struct sock *sk)
+{
+	const struct inet_sock___before_5_17 *inet = (const void *)sk;
+
+	if (bpf_core_field_exists(sk->sk_rx_dst_ifindex))
+		return BPF_CORE_READ(sk, sk_rx_dst_ifindex);
+	return BPF_CORE_READ(inet, rx_dst_ifindex);
+}
+
 static __always_inline const struct net_device *device_of(const struct sock *sk)
 {
 	int index = BPF_CORE_READ(sk, __sk_common.skc_bound_dev_if);
@@ -130,7 +141,7 @@ static __always_inline const struct net_device *device_of(const struct sock *sk)
 
 	if (!index) {
 		dev = BPF_CORE_READ(sk, sk_dst_cache, dev);
-		index = BPF_CORE_READ(sk, sk_rx_dst_ifindex);
+		index = received_through(sk);
 	}
 	if (!dev && index)
 		dev = device_at(BPF_CORE_READ(sk, __sk_common.skc_net.net),

@@ -35,9 +35,17 @@ struct first_bytes {
 	__u32 answer;
 };
 
+/* What a namespace is known by: its cookie, which no other one has; before
+ * Linux 5.12 (3d368ab87cf6) its number, which a later one may get. */
+static __always_inline __u64 cookie_of(const struct net *net)
+{
+	return bpf_core_field_exists(net->net_cookie) ? net->net_cookie :
+							net->ns.inum;
+}
+
 static __always_inline __u64 netns_cookie(const struct sock *sk)
 {
-	return sk->__sk_common.skc_net.net->net_cookie;
+	return cookie_of(sk->__sk_common.skc_net.net);
 }
 
 static __always_inline __u64 mix(__u64 hash, __u64 value)

@@ -160,21 +160,23 @@ static __always_inline void stream_head(const __u8 b[HEAD_BYTES], __u64 size,
 		dns_head_at(b + 2, size - 2, ret);
 }
 
+static __always_inline const struct iovec *
+buffers_of(const struct iov_iter *from)
+{
+	const struct iov_iter___before_6_4 *old = (const void *)from;
+
+	return bpf_core_field_exists(from->__iov) ? from->__iov : old->iov;
+}
+
 /* A buffer of those that a send call was given; false: it was given no such.
  * They are read as memory: what is in a union some verifiers (6.12) take for a
  * number. */
 static __always_inline bool buffer_at(const struct iov_iter *from, __u32 place,
 				      struct iovec *ret)
 {
-	const struct iov_iter___before_6_4 *old = (const void *)from;
-	const struct iovec *buffers;
-
-	if (bpf_core_field_exists(from->__iov))
-		buffers = from->__iov;
-	else
-		buffers = old->iov;
 	return from->nr_segs > place &&
-	       !bpf_probe_read_kernel(ret, sizeof(*ret), buffers + place);
+	       !bpf_probe_read_kernel(ret, sizeof(*ret),
+				      buffers_of(from) + place);
 }
 
 /* What a send call was given: one buffer, several, or none of the caller's. */

@@ -208,6 +208,10 @@ struct inet_sock {
 	__be16 inet_sport;
 };
 
+struct inet_sock___before_5_17 {
+	int rx_dst_ifindex;
+};
+
 struct inet_connection_sock {
 	struct inet_sock icsk_inet;
 	struct request_sock_queue icsk_accept_queue;

@@ -97,7 +97,7 @@ static __noinline bool same_call(struct sock *sk, struct stream *s,
 	if (m && start == m->end - m->size_bytes)
 		return !(msg->msg_flags & MSG_DONTWAIT); /* waits for room */
 	/* between two buffers of one call, as many further as fewer are left */
-	moved = ((__u32)(__u64)msg->msg_iter.__iov - s->buffers) /
+	moved = ((__u32)(__u64)buffers_of(&msg->msg_iter) - s->buffers) /
 		sizeof(struct iovec);
 	return moved && moved == s->buffer_count - msg->msg_iter.nr_segs;
 }
@@ -192,7 +192,7 @@ static __always_inline int send_begin(const struct sock *const_sk,
 	if (msg) {
 		if (end == s->given_end && same_call(sk, s, msg, start))
 			return 0;
-		s->buffers = (__u32)(__u64)msg->msg_iter.__iov;
+		s->buffers = (__u32)(__u64)buffers_of(&msg->msg_iter);
 		s->buffer_count = msg->msg_iter.nr_segs;
 	}
 	if (older) {
