@@ -57,6 +57,7 @@ page program chromium           chromium         chromium             chromium  
 vm   program qemu-system-x86_64 qemu-system-x86  qemu-system-x86-core qemu-system-x86   qemu-x86          qemu-system-x86_64
 vm   program busybox            busybox-static   busybox              busybox           busybox-static    busybox-static
 vm   program depmod             kmod             kmod                 kmod              kmod              kmod
+vm   program bpftool            bpftool          bpftool              bpf               bpftool           bpftool
 vm   program dmsetup            dmsetup          device-mapper        device-mapper         device-mapper     device-mapper
 vm   program cpio               cpio             cpio                 cpio              cpio              cpio
 vm   program xz                 xz-utils         xz                   xz                xz                xz

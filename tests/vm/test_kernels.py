@@ -39,6 +39,11 @@ step watch watch --json --duration 2
 step tls run --no-lab --json --out tls -- python3 {TALK} encrypted
 find /sys/fs/cgroup -name 'latprof-*' >groups.left
 """
+REFUSED = """
+step probes probes --json
+step run run --no-lab --json --out run -- sleep 1
+find /sys/fs/cgroup -name 'latprof-*' >groups.left
+"""
 SWEEP = """
 step sweep run --protocol both --sizes 64,1473,65507 --rounds 20 --warmup 0 \
     --rate 0 --delay 0 --json --out sweep
@@ -89,6 +94,21 @@ def test_what_is_unavailable_has_a_reason_in_words(loaded):
     """Of the kernel, not of a library's calls."""
     for one in json.loads(loaded.output("probes")):
         assert not re.search(r"failed to create|strerror|\(-\d+\)", one["reason"]), one
+
+
+def test_an_older_kernel_is_refused_by_what_it_lacks(old_kernel, tmp_path):
+    guest = boot(old_kernel, "real", REFUSED, tmp_path)
+    lacks = "kernel has no TASK_STORAGE (of Linux 5.11), bpf_loop (of Linux 5.17)"
+    asked = json.loads(guest.output("probes"))
+    found = {one["quantity"]: one for one in asked}
+    assert (found["xmit"]["state"], found["xmit"]["reason"]) == ("unavailable", lacks)
+    assert not [one for one in asked if one["programs"]]
+    (line,) = (tmp_path / "run.err").read_text().splitlines()
+    assert line == (
+        f"latprof: cannot follow messages: xmit: {lacks}; use Linux 5.17 or later"
+    )
+    assert (tmp_path / "run.status").read_text() == "1\n"
+    assert (tmp_path / "groups.left").read_text() == ""
 
 
 def test_a_live_view_measures(loaded):
