@@ -185,7 +185,7 @@ def groups(tmp_path, monkeypatch):
         "user.slice/user-0.slice",
     ):
         (tmp_path / path).mkdir(parents=True)
-    monkeypatch.setattr(places, "cgroup2_mount", lambda: tmp_path)
+    monkeypatch.setattr(places, "widest_mount", lambda: tmp_path)
     return tmp_path
 
 

@@ -282,6 +282,21 @@ def test_names_of_others_are_one_visible_line():
     assert group_name(Group("tcp", cgroup="/")) == "tcp /"
 
 
+@pytest.mark.parametrize(
+    "group",
+    [
+        "kubepods.slice/kubepods-pod1.slice/cri-containerd-{}.scope",
+        "kubepods/burstable/pod1/{}",
+        "kubepods.slice/kubepods-pod1.slice/crio-{}.scope",
+        "system.slice/docker-{}.scope",
+    ],
+)
+def test_a_container_is_named_as_its_runtime_shows_it(group):
+    path = f"/{group.format(64 * 'b')}"
+    assert group_name(Group("tcp", cgroup=path)) == f"tcp {12 * 'b'}"
+    assert group_name(Group("tcp", cgroup=f"{path}/init.scope")).endswith("/init.scope")
+
+
 def test_a_document_has_the_keys_of_a_summary():
     summary = json.loads(next(iter(sorted(SUMMARIES.glob("*.json")))).read_text())
     totals = measured(qdisc=[50] * 10, response=[1000] * 10, rtt_floor=[9] * 10)

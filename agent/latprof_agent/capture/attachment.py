@@ -6,8 +6,7 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import numpy as np
 from latprof_analysis.records.arrays import Batch
@@ -30,7 +29,7 @@ from latprof_agent.probes.catalogue import (
     Capability,
     Need,
 )
-from latprof_agent.probes.cgroup import cgroup2_mount
+from latprof_agent.probes.cgroup import widest_mount
 from latprof_agent.probes.filter import FACTS, Filter
 from latprof_agent.probes.layout import Layout
 from latprof_agent.probes.trial import SEE_OFFER, first_line
@@ -72,18 +71,6 @@ def _unmarked_below(bits: dict[int, int]) -> dict[int, int]:
     return found
 
 
-@contextmanager
-def _root_group() -> Iterator[int]:
-    """Give the root of cgroup v2, to attach to, or -1 where there is none."""
-    mount = cgroup2_mount()
-    group = os.open(mount, os.O_RDONLY | os.O_DIRECTORY) if mount else -1
-    try:
-        yield group
-    finally:
-        if group >= 0:
-            os.close(group)
-
-
 class Attachment:
     """The programs of one object, attached and detached by need."""
 
@@ -118,6 +105,9 @@ class Attachment:
         self._watches_udp = True
         self._choosing: set[str] = set()  # attached
         self.programs = sorted(set().union(*self._by_need.values()))
+        # kept, as it may be in a place that another user cannot look at later
+        mount = widest_mount()
+        self._group = os.open(mount, os.O_RDONLY | os.O_DIRECTORY) if mount else -1
 
     def attach_all(self, watched: Filter, notes: int) -> set[int]:
         """Attach everything; the trial of what may not be needed begins.
@@ -171,10 +161,9 @@ class Attachment:
         return set().union(*(self._by_need.get(need, set()) for need in needs))
 
     def _attach_some(self, programs: set[str]) -> None:
-        with _root_group() as group:
-            for program in filter(programs.__contains__, self._order):
-                own = group if program in self._cgroup_programs else -1
-                self._attach(program, own)
+        for program in filter(programs.__contains__, self._order):
+            own = self._group if program in self._cgroup_programs else -1
+            self._attach(program, own)
 
     def _follow_processes(self, asked: dict[int, int], notes: int) -> None:
         """Children that are forked from now on are followed by the probes.
@@ -311,3 +300,9 @@ class Attachment:
         self._open.clear()
         self._choosing.clear()
         self._drain.detach()
+
+    def close(self) -> None:
+        """Close what programs are attached to; twice does no harm."""
+        if self._group >= 0:
+            os.close(self._group)
+            self._group = -1

@@ -19,27 +19,16 @@ from pathlib import Path
 from latprof_analysis.kernel_names import name_of
 
 from latprof_agent import netns
+from latprof_agent.containers.control_groups import container_of
 from latprof_agent.errors import FilterError, LabError, UsageError, remedy
 from latprof_agent.kernel_text import lines_of
-from latprof_agent.probes.cgroup import cgroup2_mount
+from latprof_agent.probes.cgroup import widest_mount
 from latprof_agent.process_table import PROC, comm_of, stat_fields
 
 HOST_PID_NAMESPACE = 0xEFFFFFFC  # its inode number, the same in every kernel
 PF_KTHREAD = 0x00200000
 NS_GET_NSTYPE = 0xB703
 CLONE_NEWNET = 0x40000000
-# docker and podman, containerd and cri-o under Kubernetes; with cgroupfs as their
-# driver it is the id alone. Not those of their helpers, such as libpod-conmon-ID.
-CONTAINER = re.compile(
-    r"(?:(?:docker|libpod|cri-containerd|nerdctl|crio|containerd)-)?"
-    r"([0-9a-f]{32,64})(?:\.scope)?"
-)
-# systemd-nspawn's and LXC's have a name
-NAMED_CONTAINERS = (
-    re.compile(r"systemd-nspawn@(.+)\.service"),
-    re.compile(r"machine-(.+)\.scope"),
-    re.compile(r"lxc\.payload\.(.+)"),
-)
 HEX = re.compile(r"[0-9a-f]{1,64}")
 MOST_LISTED = 5
 
@@ -118,7 +107,7 @@ def find_container(text: str) -> tuple[Path, ...]:
     found: dict[str, list[Path]] = {}
     known: set[str] = set()
     for path in _groups(mount):
-        if name := _container_of(path.name):
+        if name := container_of(path.name):
             known.add(name)
             if name == text or (HEX.fullmatch(text) and name.startswith(text)):
                 found.setdefault(name, []).append(path)
@@ -137,21 +126,8 @@ def find_container(text: str) -> tuple[Path, ...]:
     return tuple(next(iter(found.values())))
 
 
-def _container_of(group: str) -> str:
-    """Which container a control group of this name is of; empty: of none."""
-    if found := CONTAINER.fullmatch(group):
-        return found[1]
-    for named in NAMED_CONTAINERS:
-        if found := named.fullmatch(group):
-            # systemd escapes what a unit's name may not have
-            return re.sub(
-                r"\\x([0-9a-f]{2})", lambda code: chr(int(code[1], 16)), found[1]
-            )
-    return ""
-
-
 def _cgroup_mount() -> Path:
-    if mount := cgroup2_mount():
+    if mount := widest_mount():
         return mount
     raise FilterError("cgroup v2 is not mounted; use --pid, --comm or --port")
 

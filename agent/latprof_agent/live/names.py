@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from latprof_analysis.text import printable
 
+from latprof_agent.containers.control_groups import short_name
 from latprof_agent.monitor.totals import Drop, Group, Quantity
 
 EVERYTHING = "all traffic"  # the one group of --by none
@@ -42,15 +43,15 @@ _NAMES = {
 
 
 def group_name(group: Group) -> str:
-    """Name a group in one line, of its control group the last part.
+    """Name a group in one line, its control group shortly.
 
     Examples
     --------
     >>> group_name(Group("tcp", "server", "6379", cgroup="/system.slice/redis.service"))
     'tcp server 6379 redis.service'
     """
-    last = group.cgroup.rstrip("/").rpartition("/")[2] or group.cgroup
-    words = (group.protocol, group.role, group.service, group.comm, last)
+    cgroup = short_name(group.cgroup)
+    words = (group.protocol, group.role, group.service, group.comm, cgroup)
     found = " ".join(filter(None, (*words, group.remote, group.interface)))
     return printable(found) or EVERYTHING
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -16,12 +17,14 @@ from numpy.typing import NDArray
 
 from latprof_agent.capture.histograms import OTHER_GROUPS
 from latprof_agent.monitor.totals import OTHER, Group
-from latprof_agent.probes.cgroup import cgroup2_mount
+from latprof_agent.probes.cgroup import is_root, widest_mount
 from latprof_agent.probes.grouping import NONE, Grouping
 from latprof_agent.probes.layout import Layout
 
 PROTOCOLS = {socket.IPPROTO_TCP: "tcp", socket.IPPROTO_UDP: "udp"}
 GONE = "gone"  # a cgroup that was removed before it was looked up
+# a cgroup that may be there, or gone: in a cgroup namespace few of them are seen
+OUTSIDE = "outside this container's view, id"
 
 Entries = Callable[[], tuple[NDArray[Any], NDArray[Any]]]
 
@@ -33,7 +36,7 @@ class GroupNames:
     layout: Layout
     grouping: Grouping
     entries: Entries  # of the map of groups
-    mount: Path | None = field(default_factory=cgroup2_mount)
+    mount: Path | None = field(default_factory=widest_mount)
     _known: dict[int, Group] = field(default_factory=dict)
     _keys: dict[int, bytes] = field(default_factory=dict)
     _cgroups: dict[int, str] = field(default_factory=dict)
@@ -109,17 +112,16 @@ class GroupNames:
         return f"{text}/{prefix}"
 
     def _cgroup(self, number: int) -> str:
-        """The path of a cgroup below the mount; its number where it is gone."""
+        """The path of a cgroup below the mount; its number where it is not there."""
         if number not in self._cgroups and self.mount:
-            self._cgroups[1] = self._cgroups[self.mount.stat().st_ino] = "/"
-            for path in self.mount.rglob("*/"):
-                try:
-                    self._cgroups[path.stat().st_ino] = "/" + str(
-                        path.relative_to(self.mount)
-                    )
-                except OSError:
-                    continue  # removed meanwhile
-        return self._cgroups.get(number, f"{GONE} {number}")
+            for path in (self.mount, *self.mount.rglob("*/")):
+                with suppress(OSError):  # removed meanwhile
+                    below = "/" / path.relative_to(self.mount)
+                    self._cgroups[path.stat().st_ino] = str(below)
+        if number not in self._cgroups:
+            whole = self.mount and is_root(self.mount)
+            return f"{GONE if whole else OUTSIDE} {number}"
+        return self._cgroups[number]
 
 
 def _interface(ifindex: int, netns: int) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from latprof_agent import _drain
 from latprof_agent.errors import CaptureError, remedy
-from latprof_agent.probes.cgroup import cgroup2_mount, is_root
+from latprof_agent.probes.cgroup import is_root, widest_mount
 from latprof_agent.probes.trial import (
     ANOTHER_CLANG,
     Refusal,
@@ -343,7 +343,7 @@ SOURCE_WORDS = {
 def missing_hook(way: Way) -> str:
     """Return what this kernel lacks of what a way is attached to, or nothing."""
     if way.kind == CGROUP:
-        return "" if cgroup2_mount() else "cgroup v2 is not mounted"
+        return "" if widest_mount() else "cgroup v2 is not mounted"
     if way.kind == CLOCK:
         return ""  # software has it everywhere; a load shows who may use it
     for hook in way.hooks:
@@ -357,7 +357,7 @@ def missing_hook(way: Way) -> str:
 def _refusal_on_trial(program: str, way: Way) -> Refusal | None:
     if way.kind == CLOCK:
         return refusal([program], attach=True, hertz=CLOCK_HERTZ)
-    mount = cgroup2_mount() if way.kind == CGROUP else None
+    mount = widest_mount() if way.kind == CGROUP else None
     if not mount:
         return refusal([program], attach=True)
     group = os.open(mount, os.O_RDONLY | os.O_DIRECTORY)
@@ -399,13 +399,13 @@ def _remedy(probe: Probe, refusals: list[Refusal]) -> str:
 
 def _groups_not_seen(way: Way) -> str:
     """Say whose sockets a program of control groups does not see, if any."""
-    mount = cgroup2_mount() if way.kind == CGROUP else None
+    mount = widest_mount() if way.kind == CGROUP else None
     if not mount or is_root(mount):
         return ""
     return (
         f"sees sockets of the control groups below {mount} only, which is not the root "
-        "of all: latprof is in a cgroup namespace of its own (containers: use the "
-        "host's, --cgroupns=host)"
+        "of all: latprof is in a cgroup namespace of its own (containers: mount the "
+        "host's /sys/fs/cgroup at /host/sys/fs/cgroup, or use --cgroupns=host)"
     )
 
 

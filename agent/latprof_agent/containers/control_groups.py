@@ -1,0 +1,65 @@
+"""Containers and pods by the paths of their control groups.
+
+Kubernetes has a group for each pod, `kubepods-besteffort-pod<uid>.slice` with systemd
+or `pod<uid>` with cgroupfs, and below it one for each container.
+"""
+
+from __future__ import annotations
+
+import re
+
+# docker and podman, containerd and cri-o under Kubernetes; with cgroupfs as their
+# driver it is the id alone. Not those of their helpers, such as libpod-conmon-ID.
+_CONTAINER = re.compile(
+    r"(?:(?:docker|libpod|cri-containerd|nerdctl|crio|containerd)-)?"
+    r"([0-9a-f]{32,64})(?:\.scope)?"
+)
+# systemd-nspawn's and LXC's have a name
+_NAMED_CONTAINERS = (
+    re.compile(r"systemd-nspawn@(.+)\.service"),
+    re.compile(r"machine-(.+)\.scope"),
+    re.compile(r"lxc\.payload\.(.+)"),
+)
+_SHORT_ID = 12  # digits, as `docker ps` and `crictl ps` show them
+
+
+def container_of(group: str) -> str:
+    """Return which container a control group of this name is of; empty: of none.
+
+    Examples
+    --------
+    >>> container_of("lxc.payload.web"), container_of("user.slice")
+    ('web', '')
+    """
+    if found := _CONTAINER.fullmatch(group):
+        return found[1]
+    for named in _NAMED_CONTAINERS:
+        if found := named.fullmatch(group):
+            # systemd escapes what a unit's name may not have
+            return re.sub(
+                r"\\x([0-9a-f]{2})", lambda code: chr(int(code[1], 16)), found[1]
+            )
+    return ""
+
+
+def short_id(container: str) -> str:
+    """Return the start of a container's id as runtimes show it; a name is whole."""
+    is_id = _CONTAINER.fullmatch(container)
+    return container[:_SHORT_ID] if is_id else container
+
+
+def short_name(path: str) -> str:
+    """Name a control group in few characters: its last part, a container by its id.
+
+    Examples
+    --------
+    >>> short_name("/system.slice/redis.service")
+    'redis.service'
+    >>> short_name(f"/kubepods/pod1/{64 * 'c'}"), short_name(f"/{64 * 'c'}/init.scope")
+    ('cccccccccccc', 'cccccccccccc/init.scope')
+    """
+    *above, last = path.rstrip("/").split("/")
+    if own := container_of(last):
+        return short_id(own)
+    within = next(filter(None, map(container_of, reversed(above))), "")
+    return f"{short_id(within)}/{last}" if within else last or path
