@@ -13,12 +13,19 @@ FREE = ("--listen", "127.0.0.1:0")
 
 
 class Agent(Latprof):
-    """A running agent; `ready` is what it says once it serves, at `url`."""
+    """A running agent; `ready` is what it says once it serves, at `url`.
 
-    def __init__(self, *words: str, **options):
+    `noted` is what it says before, of what it lacks; by default nothing.
+    """
+
+    def __init__(self, *words: str, notes: int = 0, **options):
         super().__init__("agent", *words, **options)
         try:
-            line = self.ready = self.next_line()
+            said = [self.next_line()]
+            while len(said) <= notes:  # may have come with the first
+                said.append(self.process.stderr.readline().decode().strip())
+            *self.noted, line = said
+            self.ready = line
             assert line.startswith("latprof: as user "), line
         except BaseException:
             self.process.kill()  # nobody else has it yet

@@ -36,11 +36,16 @@ _OUR_LOCKS = Path("/run/latprof/users")
 
 CAP_DAC_OVERRIDE, CAP_NET_ADMIN, CAP_SYS_ADMIN, CAP_SYSLOG = 1, 12, 21, 34
 CAP_PERFMON, CAP_BPF = 38, 39
-KEPT = (
+_NAMES = {
+    CAP_NET_ADMIN: "CAP_NET_ADMIN",
+    CAP_PERFMON: "CAP_PERFMON",
+    CAP_BPF: "CAP_BPF",
+}
+NEEDED = (
     *(CAP_BPF, CAP_PERFMON),  # programs of tracepoints,
-    CAP_NET_ADMIN,  # of cgroups;
-    CAP_SYSLOG,  # where the kernel's functions are, in /proc/kallsyms
+    CAP_NET_ADMIN,  # of cgroups
 )
+KEPT = (*NEEDED, CAP_SYSLOG)  # where the kernel's functions are, in /proc/kallsyms
 LOADING = (*KEPT, CAP_SYS_ADMIN)
 
 _PR_SET_PDEATHSIG, _PR_SET_KEEPCAPS, _PR_CAPBSET_DROP = 1, 8, 24
@@ -130,9 +135,10 @@ def is_of_service(uid: int) -> bool:
     return uid in _SYSTEMDS_OWN
 
 
-def sufficient() -> bool:
-    """Whether we have all that measuring needs, without being root."""
-    return os.geteuid() != ROOT and not _mask(KEPT) & ~_permitted()
+def missing() -> list[str]:
+    """Name the capabilities that measuring needs and we do not have."""
+    permitted = _permitted()
+    return [_NAMES[one] for one in NEEDED if not permitted & 1 << one]
 
 
 def drop(user: User, kept: Iterable[int] = KEPT) -> None:

@@ -112,11 +112,41 @@ def test_who_is_not_root_cannot_become_another():
     assert_failed(failed, 2, "--user: only root can become 'nobody'; ")
 
 
-def test_who_has_not_the_capabilities_is_told_to_use_sudo():
-    alone = AS_ANOTHER.replace("privileges.LOADING", "()")
-    failed = run("agent", *FREE, before=(sys.executable, "-c", alone))
+def with_rights(names):
+    """What starts as another user, with these capabilities."""
+    kept = ", ".join(f"privileges.{name}" for name in names)
+    alone = AS_ANOTHER.replace("privileges.LOADING", f"[{kept}]")
+    return sys.executable, "-c", alone
 
-    assert_failed(failed, 1, "cannot do agent: this needs root")
+
+NEEDED = ("CAP_BPF", "CAP_NET_ADMIN", "CAP_PERFMON")
+
+
+@pytest.mark.always
+@pytest.mark.parametrize("lacks", [*((name,) for name in NEEDED), NEEDED])
+def test_the_capabilities_that_are_missing_are_named(lacks):
+    kept = [name for name in (*NEEDED, "CAP_SYSLOG") if name not in lacks]
+    failed = run("agent", *FREE, before=with_rights(kept))
+
+    assert_failed(failed, 1, "cannot do agent: user 61300 does not have CAP_")
+    assert [name for name in NEEDED if name in failed.err] == sorted(lacks)
+
+
+@pytest.mark.thorough
+def test_without_what_costs_and_functions_need_it_says_so_and_measures(agents):
+    agent = agents("--max-overhead", "2%", notes=2, before=with_rights(NEEDED))
+    metrics = agent.get()
+
+    assert "latprof_probe_seconds_total{" not in metrics
+    for quantity in ("cost of the probes", "functions that drop"):
+        row = f'latprof_capability{{quantity="{quantity}",state="unavailable"}} 1'
+        assert row in metrics
+    assert agent.end() == 0
+    functions, cost = agent.noted
+    assert functions.startswith("latprof: functions that drop: ")
+    assert "add CAP_SYSLOG" in functions
+    assert cost.startswith("latprof: cost of the probes: ")
+    assert cost.endswith("own time only; add CAP_SYS_ADMIN, which they need")
 
 
 @pytest.mark.thorough

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latprof_agent import _drain
+from latprof_agent.probes.catalogue import Capability
+from latprof_agent.probes.trial import first_line
 
 SAMPLE_SECONDS = 0.01
 PERIOD_SECONDS = 1.0
@@ -65,6 +67,22 @@ def _rates_between(before: _Sampled, after: _Sampled) -> dict[str, tuple[float, 
         known = before.by_program.get(program, (0, 0))
         found[program] = (runs - known[0]) / took, (ns - known[1]) / 1e9 / took
     return found
+
+
+def cost_capability(switch_on: Callable[[], int] = _drain.statistics) -> Capability:
+    """Try the kernel's statistics of programs, which show what the probes take."""
+    try:
+        os.close(switch_on())
+    except OSError as error:
+        return Capability(
+            *("cost of the probes", "unavailable", ""),
+            f"kernel refuses its statistics of programs: {first_line(error)}; "
+            "--max-overhead bounds the agent's own time only",
+            "add CAP_SYS_ADMIN, which they need",
+            (),
+        )
+    source = "statistics of programs"
+    return Capability("cost of the probes", "exact", source, "", "", ())
 
 
 class ProbeCost:

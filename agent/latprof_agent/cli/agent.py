@@ -15,7 +15,7 @@ from latprof_analysis.say import say, say_error
 from latprof_agent.cli.filter_options import add_filter_options
 from latprof_agent.cli.grouping_options import add_grouping_options
 from latprof_agent.cli.overhead_options import add_overhead_options
-from latprof_agent.cli.root import require_root
+from latprof_agent.cli.root import require_capabilities
 from latprof_agent.cli.story_options import (
     add_story_folder_options,
     make_room_for_stories,
@@ -114,11 +114,9 @@ def run(options: argparse.Namespace) -> int:
     if options.check_config:
         say("the configuration is right")
         return 0
-    from latprof_agent import privileges
     from latprof_agent.service.service import serve
 
-    if not privileges.sufficient():
-        require_root("agent")
+    require_capabilities("agent")
     if config.story_dir is not None:
         make_room_for_stories()
     serve(config, lambda: _config(options), _monitor, say_error)

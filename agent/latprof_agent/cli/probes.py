@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from latprof_analysis.say import say_json
 
+from latprof_agent.capture.cost import cost_capability
 from latprof_agent.cli.root import require_root
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     table = PROBES + LOSS_PROBES + FLIGHT_PROBES
     found = proven_capabilities(table=table, needs=ON_DEMAND)
     with closing(KernelFunctions()) as functions:
-        found.append(functions.capability)
+        found += [functions.capability, cost_capability()]
     if options.json:
         say_json([c.as_dict() for c in found])
     else:

@@ -1,4 +1,4 @@
-"""What needs root says so at once."""
+"""What needs rights of root says at once which are missing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from latprof_agent import privileges
 from latprof_agent.errors import LatprofError
 
 _USER_NAMESPACE = Path("/proc/self/ns/user")
@@ -19,6 +20,22 @@ def require_root(command: str) -> None:
             f"cannot do {command}: this needs root, to load probes and make "
             f"namespaces; use sudo latprof {command}"
         )
+    _require_initial_namespace(command)
+
+
+def require_capabilities(command: str) -> None:
+    """Raise LatprofError where one is missing of those that measuring needs."""
+    _require_initial_namespace(command)
+    if missing := privileges.missing():
+        raise LatprofError(
+            f"cannot do {command}: user {os.geteuid()} does not have "
+            f"{', '.join(missing)}, which loading probes needs; use sudo latprof "
+            f"{command}, or add what is missing (systemd: AmbientCapabilities=, "
+            "containers: securityContext.capabilities.add or --cap-add)"
+        )
+
+
+def _require_initial_namespace(command: str) -> None:
     with suppress(OSError):  # no /proc: then others will say it
         if _USER_NAMESPACE.stat().st_ino != _INITIAL:
             raise LatprofError(

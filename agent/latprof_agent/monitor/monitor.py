@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from latprof_agent import _drain
 from latprof_agent.capture.capture import MORE_MEMORY, Capture, open_capture
+from latprof_agent.capture.cost import cost_capability
 from latprof_agent.capture.flight import NEVER_NS
 from latprof_agent.capture.histograms import GROUPS, GroupState, GroupTables
 from latprof_agent.errors import CaptureError
@@ -151,8 +152,11 @@ class Monitor:
             story_ns=NEVER_NS if self._with_stories else None,
         )
         self._capture.cost.switch_on = self._switch_on
-        offered = (*self._capture.capabilities, self._functions.capability)
+        by_rights = self._functions.capability, cost_capability(self._switch_on)
+        offered = (*self._capture.capabilities, *by_rights)
         self._capabilities = [c.as_dict() for c in offered]
+        for lacks in (c for c in by_rights if c.reason):
+            self.notice(f"{lacks.quantity}: {lacks.reason}; {lacks.remedy}")
         self._names = self._group_names()
         self._losses = Losses(
             self._capture.layout,

@@ -45,7 +45,7 @@ class KernelFunctions:
             "unavailable" if self.hidden else "exact",
             KALLSYMS.name,
             f"{hidden}: drops are told by their reasons alone" if self.hidden else "",
-            "set kernel.kptr_restrict to 1 or 0" if self.hidden else "",
+            "add CAP_SYSLOG, set kernel.kptr_restrict to 1 or 0" if self.hidden else "",
             (),
             LOSSES,
         )

@@ -456,7 +456,8 @@ def _own(own: Own) -> Iterator[Metric]:
     )
     yield counter(
         "latprof_probe_seconds",
-        "CPU time of each program in the kernel.",
+        "CPU time of each program in the kernel; none where latprof_capability says "
+        "that the cost of the probes is unavailable, as without CAP_SYS_ADMIN.",
         by("program", own.program_seconds),
     )
     yield counter(
