@@ -8,6 +8,7 @@ LatprofError      one line for the user, exit code 1
 ├─ FilterError    what a filter names is not there
 ├─ WorkloadError  the generator or the user's command
 ├─ LendError      a recording that another host has
+├─ ContainerError names of containers, as their runtime has them
 └─ InterruptedRun ended by the user before anything was recorded
 """
 
@@ -53,6 +54,10 @@ class WorkloadError(LatprofError):
 
 class LendError(LatprofError):
     """A recording that another host has: why it is not had."""
+
+
+class ContainerError(LatprofError):
+    """Names of containers, as their runtime has them."""
 
 
 class InterruptedRun(LatprofError):

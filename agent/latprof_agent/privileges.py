@@ -214,6 +214,31 @@ def handed_on(capability: int) -> Iterator[None]:
         _set_capabilities(permitted)  # which takes it out of those handed on, too
 
 
+def serve_apart(
+    user: User, kept: Iterable[int], serve: Callable[[socket.socket], None]
+) -> tuple[socket.socket, int]:
+    """Start a child that serves the other end of a socket, with these capabilities.
+
+    To be called first, by a process of one thread that holds nothing yet. Returns our
+    end, and the child's pid; it ends with us, or when our end is closed.
+    """
+    ours, its = socket.socketpair()
+    pid = os.fork()
+    if pid:
+        its.close()
+        return ours, pid
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        os.closerange(3, its.fileno())
+        os.closerange(its.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
+        drop(user, kept)
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        serve(its)
+    finally:
+        os._exit(0)
+
+
 class StatisticsKeeper:
     """A child that switches the kernel's statistics on when it is asked to.
 
@@ -221,15 +246,9 @@ class StatisticsKeeper:
     """
 
     def __init__(self, user: User, switch_on: Callable[[], int]) -> None:
-        self._ours, its = socket.socketpair()
-        self.pid = os.fork()
-        if self.pid:
-            its.close()
-            return
-        try:
-            _keep(its, user, switch_on)
-        finally:
-            os._exit(0)
+        self._ours, self.pid = serve_apart(
+            user, (CAP_SYS_ADMIN,), lambda asked: _keep(asked, switch_on)
+        )
 
     def switch_on(self) -> int:
         """Switch them on until the descriptor is closed; raises OSError."""
@@ -245,14 +264,8 @@ class StatisticsKeeper:
         os.waitpid(self.pid, 0)
 
 
-def _keep(asked: socket.socket, user: User, switch_on: Callable[[], int]) -> None:
+def _keep(asked: socket.socket, switch_on: Callable[[], int]) -> None:
     """Live as the child: until nobody can ask any more."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    os.closerange(3, asked.fileno())
-    os.closerange(asked.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
-    drop(user, (CAP_SYS_ADMIN,))
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     while asked.recv(1):
         try:
             descriptor = switch_on()

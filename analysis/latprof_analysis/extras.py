@@ -18,6 +18,7 @@ from latprof_analysis.errors import LatprofError
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "analysis": ("pandas", "pyarrow", "scipy"),
     "dask": ("dask", "distributed"),
+    "pods": ("h2",),
     "proxystore": ("proxystore",),
     "redis": ("hiredis", "redis"),
     "report": ("typst", "vl_convert"),

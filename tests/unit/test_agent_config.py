@@ -12,7 +12,7 @@ from latprof_agent import cli
 from latprof_agent.errors import UsageError
 from latprof_agent.filters.groupings import GROUPINGS, grouping_of
 from latprof_agent.monitor.totals import Counted
-from latprof_agent.probes.grouping import NONE, Grouping
+from latprof_agent.probes.grouping import BY_CONTAINER, NONE, Grouping
 from latprof_agent.probes.layout import layout_of
 from latprof_agent.service.config import Address, Config, address, read_config
 from latprof_agent.service.metrics.families import DEFAULT_EDGES
@@ -30,6 +30,8 @@ story_bytes = "1MB"
 story_group = "root"
 by = ["cgroup", "comm"]
 hosts = ["Node7.example.org.", "node7"]
+[containers]
+runtime = "unix:///run/k3s/containerd/containerd.sock"
 [buckets]
 stages = ["1us", "2.5ms"]
 [tls]
@@ -56,6 +58,7 @@ def test_every_key_is_read(file):
     assert (config.story_count, config.story_bytes) == (7, 1_000_000)
     assert config.story_group == 0
     assert config.by == Grouping(("cgroup", "comm"))
+    assert str(config.runtime) == "/run/k3s/containerd/containerd.sock"
     assert config.hosts == ("node7.example.org", "node7")
     assert config.edges.stages.upper_ns == (1000, 2_500_000)
     assert config.edges.others == DEFAULT_EDGES.others
@@ -103,7 +106,9 @@ def test_the_command_line_wins(file):
         ("story_bytes = '1k'", "story_bytes must be from 100k to 100GB, got '1k'"),
         ("max_overhead = 0.02", "max_overhead must be a string, got 0.02"),
         ("by = 'comm'", "by must be a list, got 'comm'"),
-        ("by = ['pid']", "by must be of service, cgroup, comm, "),
+        ("containers = {runtime = 'a.sock'}", "containers.runtime must be like unix:"),
+        ("containers = {socket = '/a'}", "containers.socket is no key"),
+        ("by = ['pid']", "by must be of service, cgroup, pod, "),
         ("by = ['comm', 'remote', 'cgroup']", "by must be one or 2 of service, "),
         ("by = ['comm', 'none']", "by must be none or others, got 'comm,none'"),
         ("by = []", "by must be one or 2 of"),
@@ -244,7 +249,7 @@ def test_what_is_no_address_is_refused(text):
 
 
 def test_the_options_name_the_groupings_that_the_probes_know():
-    assert set(GROUPINGS) == {*layout_of().groupings, NONE}
+    assert set(GROUPINGS) - set(BY_CONTAINER) == {*layout_of().groupings, NONE}
 
 
 def test_what_waits_for_a_restart_stays(file):
@@ -253,7 +258,7 @@ def test_what_waits_for_a_restart_stays(file):
     config, waiting = before.fixed_in(read_config(file, {}))
 
     stories = [f"story_{name}" for name in ("dir", "above", "count", "bytes", "group")]
-    assert waiting == ["listen", "user", "max_overhead", *stories]
+    assert waiting == ["listen", "user", "max_overhead", *stories, "runtime"]
     assert config.listen == before.listen
     assert config.users and config.tls
 

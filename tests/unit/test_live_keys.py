@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from latprof_agent.errors import UsageError
-from latprof_agent.filters.groupings import next_grouping
+from latprof_agent.filters.groupings import GROUPINGS, next_grouping
 from latprof_agent.live.chosen import HELP, Chosen, Order, Page, Prompt, press
 from latprof_agent.live.glyphs import UNICODE
 from latprof_agent.live.keyboard import Keyboard
@@ -192,11 +192,11 @@ def test_help_names_every_key():
 
 def test_groupings_go_round_and_are_checked():
     grouping, seen = Grouping(prefix_ipv4=16), []
-    for _ in range(6):
+    for _ in GROUPINGS:
         seen.append(grouping.by)
         grouping = next_grouping("", grouping)
     assert seen[0] == grouping.by == ("service",)
-    assert len(set(seen)) == 6 and ("none",) in seen
+    assert len(set(seen)) == len(GROUPINGS) and ("none",) in seen
     assert next_grouping("comm, remote", grouping) == Grouping(("comm", "remote"), 16)
     with pytest.raises(UsageError, match=r"--by must be of service, .*, got 'ports'"):
         next_grouping("ports", grouping)

@@ -22,6 +22,7 @@ from latprof_agent.cli.story_options import (
 )
 
 if TYPE_CHECKING:
+    from latprof_agent.containers.runtime import List
     from latprof_agent.service.config import Config
     from latprof_agent.service.service import Monitor
 
@@ -48,6 +49,8 @@ which may be missing:
   [filter]                        # what is watched: keys as the options have names
   port = [80, 443]
   not = { comm = "curl" }
+  [containers]                    # whose names by = ["pod", "workload"] asks for
+  runtime = "unix:///run/containerd/containerd.sock"    # else those that are found
   [buckets]                       # classic ones, in place of 70
   stages = ["10us", "100us", "1ms", "10ms"]
   others = ["100us", "1ms", "10ms", "100ms"]
@@ -59,8 +62,8 @@ which may be missing:
   prometheus = "$scrypt$ln=14,..."  # by latprof agent --hash-password
 
 Signals: SIGHUP reads it again, and goes on as before where it is wrong; listen, user,
-max_overhead, samples and story_... wait for the next start; with another by all counts
-begin anew.
+max_overhead, runtime, samples and story_... wait for the next start; with another by
+all counts begin anew.
 SIGTERM and Ctrl-C end.
 
 examples:
@@ -136,7 +139,7 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
     from latprof_agent.service.config import address
 
     stories = ("story_above", "story_count", "story_bytes", "story_group")
-    names = ("user", "max_overhead", *stories, "by")
+    names = ("user", "max_overhead", "runtime", *stories, "by")
     given = {name: vars(options)[name] for name in names}
     if options.story_dir is not None:
         given["story_dir"] = options.story_dir.absolute()
@@ -149,7 +152,7 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _monitor(config: Config, switch_on: Callable[[], int]) -> Monitor:
+def _monitor(config: Config, switch_on: Callable[[], int], ask: List) -> Monitor:
     from latprof_agent.monitor import monitor
 
     return monitor.Monitor(
@@ -159,6 +162,7 @@ def _monitor(config: Config, switch_on: Callable[[], int]) -> Monitor:
         slow_ns=config.story_above,
         stories=config.story_dir is not None,
         switch_on=switch_on,
+        ask_runtime=ask,
     )
 
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
         notice: Callable[[str], None]
 
-    Make = Callable[[Filter, Grouping, float, int | None], Monitor]
+    Make = Callable[[Filter, Grouping, float, int | None, Path | None], Monitor]
 
 
 _LOOK_SECONDS = 10.0  # what is shorter is a person's look
@@ -119,8 +120,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _monitor(
-    watched: Filter, by: Grouping, most: float, story_ns: int | None
+    watched: Filter,
+    by: Grouping,
+    most: float,
+    story_ns: int | None,
+    runtime: Path | None,
 ) -> Monitor:
+    from latprof_agent.containers.runtime import list_containers
     from latprof_agent.monitor import monitor
 
     return monitor.Monitor(
@@ -129,6 +135,7 @@ def _monitor(
         max_overhead=most,
         slow_ns=story_ns or 0,
         stories=story_ns is not None,
+        ask_runtime=partial(list_containers, runtime),
     )
 
 
@@ -157,7 +164,9 @@ def _follow(
         wanted = replace(filter_of(options), older=True)
         watched = Watched(options.by or Grouping(), str(wanted))
         taker, asking = _output(options, watched, stack)
-        producer = make(wanted, watched.grouping, _most(options), options.story)
+        producer = make(
+            wanted, watched.grouping, _most(options), options.story, options.runtime
+        )
         stack.callback(producer.close)
         producer.notice = asking.show
         recording = _recording(options, producer)

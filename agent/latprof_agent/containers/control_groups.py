@@ -7,6 +7,7 @@ or `pod<uid>` with cgroupfs, and below it one for each container.
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 # docker and podman, containerd and cri-o under Kubernetes; with cgroupfs as their
 # driver it is the id alone. Not those of their helpers, such as libpod-conmon-ID.
@@ -20,7 +21,42 @@ _NAMED_CONTAINERS = (
     re.compile(r"machine-(.+)\.scope"),
     re.compile(r"lxc\.payload\.(.+)"),
 )
+_HEXADECIMAL = re.compile(r"[0-9a-f]{32,64}")
 _SHORT_ID = 12  # digits, as `docker ps` and `crictl ps` show them
+# a uid; or of a static pod the hash of its file
+_POD = re.compile(
+    r"(?:kubepods-)?(?:burstable-|besteffort-)?pod"
+    r"([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?"
+)
+
+
+class Place(NamedTuple):
+    """Which pod and container a control group is of; empty: of none."""
+
+    pod_uid: str = ""
+    container: str = ""  # its id, or of systemd-nspawn and LXC its name
+
+    @property
+    def is_hexadecimal(self) -> bool:
+        """Whether the container has an id, which a runtime knows."""
+        return bool(_HEXADECIMAL.fullmatch(self.container))
+
+
+def place_of_group(path: str) -> Place:
+    """Find the pod and the innermost container of a control group.
+
+    Examples
+    --------
+    >>> group = "kubepods-burstable-pod1111aaaa_2222_3333_4444_555566667777.slice"
+    >>> place_of_group(f"/kubepods.slice/{group}/cri-containerd-{64 * 'b'}.scope")[0]
+    '1111aaaa-2222-3333-4444-555566667777'
+    >>> place_of_group("/system.slice/redis.service")
+    Place(pod_uid='', container='')
+    """
+    parts = path.split("/")
+    pods = [found[1].replace("_", "-") for found in map(_POD.fullmatch, parts) if found]
+    containers = [one for one in map(container_of, parts) if one]
+    return Place(*(each[-1] if each else "" for each in (pods, containers)))
 
 
 def container_of(group: str) -> str:
@@ -44,7 +80,7 @@ def container_of(group: str) -> str:
 
 def short_id(container: str) -> str:
     """Return the start of a container's id as runtimes show it; a name is whole."""
-    is_id = _CONTAINER.fullmatch(container)
+    is_id = _HEXADECIMAL.fullmatch(container)
     return container[:_SHORT_ID] if is_id else container
 
 

@@ -7,14 +7,19 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from latprof_agent.errors import UsageError
-from latprof_agent.probes.grouping import MOST_AT_ONCE, NONE, Grouping
+from latprof_agent.probes.grouping import (
+    BY_CONTAINER,
+    MOST_AT_ONCE,
+    NONE,
+    Grouping,
+)
 
 DEFAULT = Grouping()
 # Subnets of IPv4 and IPv6, and the longest of them.
 PREFIX_BITS = {"prefix_ipv4": 32, "prefix_ipv6": 128}
 _REMOTE = "remote"
-# As the probes know them; a test compares.
-GROUPINGS = ("service", "cgroup", "comm", _REMOTE, "interface", NONE)
+# As the probes know them, but for those of containers; a test compares.
+GROUPINGS = ("service", "cgroup", *BY_CONTAINER, "comm", _REMOTE, "interface", NONE)
 
 
 def grouping_of(names: Iterable[str], like: Grouping = DEFAULT) -> Grouping:

@@ -51,7 +51,9 @@ def group_name(group: Group) -> str:
     'tcp server 6379 redis.service'
     """
     cgroup = short_name(group.cgroup)
-    words = (group.protocol, group.role, group.service, group.comm, cgroup)
+    inside = group.pod, group.container, group.workload
+    container = "/".join(filter(None, (group.namespace, *inside)))
+    words = (group.protocol, group.role, group.service, group.comm, cgroup, container)
     found = " ".join(filter(None, (*words, group.remote, group.interface)))
     return printable(found) or EVERYTHING
 

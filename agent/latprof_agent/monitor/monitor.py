@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import resource
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,6 +21,8 @@ from latprof_agent.capture.capture import MORE_MEMORY, Capture, open_capture
 from latprof_agent.capture.cost import cost_capability
 from latprof_agent.capture.flight import NEVER_NS
 from latprof_agent.capture.histograms import GROUPS, GroupState, GroupTables
+from latprof_agent.containers.container_names import ContainerNames
+from latprof_agent.containers.runtime import List, list_containers
 from latprof_agent.errors import CaptureError
 from latprof_agent.filters.words import gone, gone_said, refreshed
 from latprof_agent.monitor.group_room import GroupRoom, memory
@@ -38,6 +41,7 @@ from latprof_agent.monitor.totals import (
     Quantity,
     Totals,
     Waiting,
+    sums,
 )
 from latprof_agent.monitor.windows import Windows
 from latprof_agent.probes import catalogue
@@ -107,6 +111,7 @@ class Monitor:
         stories: bool = False,
         table: tuple[Probe, ...] = PROBES + LOSS_PROBES,
         switch_on: Callable[[], int] = _drain.statistics,
+        ask_runtime: List = list_containers,
     ) -> None:
         """Nothing is loaded yet.
 
@@ -114,7 +119,8 @@ class Monitor:
         what takes longer becomes an exemplar; 0: the slowest of each group.
         `stories`: with a flight recorder, which shows why.
         `switch_on` switches on the kernel's statistics of programs, as only root may,
-        until the descriptor that it gives is closed; raises OSError.
+        until the descriptor that it gives is closed; raises OSError. `ask_runtime`
+        lists containers, for groups by their names; raises ContainerError.
         """
         self._switch_on = switch_on
         self._slow_ns = slow_ns
@@ -123,6 +129,7 @@ class Monitor:
         # who says that something the filter names has gone, or has come again
         self.notice: Callable[[str], None] = lambda _text: None
         self._gone: dict[str, Word] = {}
+        self._containers = ContainerNames(ask_runtime, self._say)
         self._watched = watched
         self._allowance = max_overhead
         self.grouping = grouping
@@ -294,7 +301,7 @@ class Monitor:
 
     def _move(self, numbers: list[int]) -> None:
         """What these groups have counted is of others from now on."""
-        moves = {number: self._names.other(number) for number in numbers}
+        moves = self._names.heirs(numbers)
         self._tables.move(moves)
         self._losses.move(moves, self.capture.take)
         self._sampled.move(moves)
@@ -362,18 +369,19 @@ class Monitor:
         for (number, quantity), found in self._sampled.histograms().items():
             if number in by_number:
                 by_number[number].histograms[quantity] = found.copy()
-        groups = {names[number]: found for number, found in by_number.items()}
+        groups = sums((names[number], found) for number, found in by_number.items())
         self._losses.add_to(groups, names)
         return Totals(
             t_ns=time.monotonic_ns(),
             unix_seconds=time.time(),
             groups=groups,
             own=self._own(now - self._started),
-            fits=self._sampled.samples.fits(names),
+            fits=self._sampled.samples.fits(_alone(names)),
             exemplars=list(self._sampled.exemplars.last),
             capabilities=self._capabilities,
             waiting=self._waiting_requests(names),
             gone=tuple(sorted(self._gone)),
+            renamed=self._names.renamed,
             **(self._stories.totals() if self._stories else {}),
         )
 
@@ -383,12 +391,14 @@ class Monitor:
         if records is None or not self._windows.always:
             return None
         now_ns = time.monotonic_ns()
-        found = {}
+        found: dict[Group, Waiting] = {}
         for number in np.unique(records["group"]).tolist():
             begin_ns = records["begin_ns"][records["group"] == number]
             oldest = (now_ns - int(begin_ns.min())) / NS_PER_SECOND
             if number in names:
-                found[names[number]] = Waiting(len(begin_ns), oldest)
+                more = Waiting(len(begin_ns), oldest)
+                before = found.get(names[number])
+                found[names[number]] = before + more if before else more
         return found
 
     def watch(self, watched: Filter) -> None:
@@ -421,6 +431,9 @@ class Monitor:
         self._unload()
         self._functions.close()
 
+    def _say(self, text: str) -> None:
+        self.notice(printable(text))
+
     def _unload(self) -> None:
         if self._capture:
             self._windows.stop()  # its thread uses what is closed
@@ -437,7 +450,10 @@ class Monitor:
         capture, layout = self.capture, self.capture.layout
         key, value = key_types(layout)
         return GroupNames(
-            layout, self.grouping, lambda: capture.entries("groups", key, value)
+            layout,
+            self.grouping,
+            lambda: capture.entries("groups", key, value),
+            self._containers,
         )
 
     def _group_totals(self, state: GroupState) -> GroupTotals:
@@ -486,6 +502,12 @@ class Monitor:
             agent_rss_bytes=_resident_bytes(),
             groups=self._room.state(time.monotonic()),
         )
+
+
+def _alone(names: dict[int, Group]) -> dict[int, Group]:
+    """Names that one group has: a line through one of several is not that of all."""
+    called = Counter(names.values())
+    return {number: group for number, group in names.items() if called[group] == 1}
 
 
 def _resident_bytes() -> int:

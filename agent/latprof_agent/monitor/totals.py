@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -70,6 +71,10 @@ class Group:
     comm: str = ""
     remote: str = ""  # a subnet
     interface: str = ""
+    namespace: str = ""  # of Kubernetes
+    pod: str = ""
+    container: str = ""
+    workload: str = ""  # what the pod is one of
 
     def as_other(self) -> Group:
         """Return the group of those that have no room, where it would be then."""
@@ -78,7 +83,9 @@ class Group:
             for name, value in vars(self).items()
             if value and name not in ("protocol", "role")
         }
-        return replace(self, **named)
+        if self.container:
+            named["pod"] = ""
+        return replace(self, **named | {"namespace": ""})
 
 
 class Counted(StrEnum):
@@ -147,13 +154,27 @@ class GroupTotals:
             arrivals=self.arrivals.copy(),
         )
 
+    def __add__(self, other: GroupTotals) -> GroupTotals:
+        return GroupTotals(
+            _sums(self.histograms, other.histograms),
+            self.counted + other.counted,
+            self.drops + other.drops,
+            self.dropped_bytes + other.dropped_bytes,
+            self.retransmits + other.retransmits,
+            self.arrivals + other.arrivals,
+            self.measured + other.measured,
+            _sums(self.variance, other.variance),
+        )
+
     def __sub__(self, earlier: GroupTotals) -> GroupTotals:
         histograms = {}
         for quantity, now in self.histograms.items():
             before = earlier.histograms.get(quantity)
             if before is now:
                 continue  # nothing came
-            histograms[quantity] = now - before if before else now
+            came = now - before if before else now
+            if came.counts.any():  # a sum of several is another object each time
+                histograms[quantity] = came
         return GroupTotals(
             histograms,
             self.counted - earlier.counted,
@@ -260,6 +281,10 @@ class Waiting:
     count: int
     oldest_seconds: float
 
+    def __add__(self, other: Waiting) -> Waiting:
+        oldest = max(self.oldest_seconds, other.oldest_seconds)
+        return Waiting(self.count + other.count, oldest)
+
 
 @dataclass
 class Totals:
@@ -279,6 +304,8 @@ class Totals:
     # of exemplars, as `latprof story` reads them, by their `pid` and `t_ns`; few
     stories: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
     story_counts: dict[str, int] | None = None  # by outcome; None: nobody asks why
+    # what groups were called until their name was known, and what they are now
+    renamed: Mapping[Group, Group] = field(default_factory=dict)
 
     def since(self, earlier: Totals) -> Totals:
         """Return what came since an earlier state.
@@ -286,14 +313,14 @@ class Totals:
         What a group had that made room meanwhile is others' now, but not new.
         """
         none = GroupTotals()
+        known = sums((self.renamed.get(g, g), of) for g, of in earlier.groups.items())
         groups = {
-            group: now - earlier.groups.get(group, none)
-            for group, now in self.groups.items()
+            group: now - known.get(group, none) for group, now in self.groups.items()
         }
-        for group in earlier.groups.keys() - self.groups.keys():
+        for group in known.keys() - self.groups.keys():
             other = group.as_other()
             if other in groups:
-                groups[other] -= earlier.groups[group]
+                groups[other] -= known[group]
         return Totals(
             self.t_ns,
             self.unix_seconds,
@@ -306,7 +333,20 @@ class Totals:
             self.gone,
             {k: s for k, s in self.stories.items() if k not in earlier.stories},
             self.story_counts,
+            self.renamed,
         )
+
+
+def sums(found: Iterable[tuple[Group, GroupTotals]]) -> dict[Group, GroupTotals]:
+    """Add up what several have that are called the same."""
+    groups: dict[Group, GroupTotals] = {}
+    for group, totals in found:
+        groups[group] = groups[group] + totals if group in groups else totals
+    return groups
+
+
+def _sums(one: dict[Any, Any], other: dict[Any, Any]) -> dict[Any, Any]:
+    return one | {k: one[k] + v if k in one else v for k, v in other.items()}
 
 
 def _less(now: dict[Any, Any], before: dict[Any, Any]) -> dict[Any, Any]:

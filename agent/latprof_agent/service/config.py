@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from latprof_analysis import units
 from latprof_analysis.text import did_you_mean
 
+from latprof_agent.containers.runtime import runtime_address
 from latprof_agent.errors import UsageError, remedy
 from latprof_agent.filters.groupings import grouping_of
 from latprof_agent.filters.words import filter_of_table
@@ -97,6 +98,7 @@ class Config:
     story_bytes: int = DEFAULT_BYTES
     story_group: int | None = None
     samples: bool = True  # are given to who asks
+    runtime: Path | None = None  # who has names of containers; None: who is found
     by: Grouping = field(default_factory=Grouping)
     watched: Filter = field(default_factory=lambda: Filter(older=True))
     edges: EdgeSets = DEFAULT_EDGES
@@ -281,6 +283,9 @@ def read_config(file: Path | None, given: Mapping[str, Any]) -> Config:
             buckets.take("others", _buckets) or DEFAULT_EDGES.others,
         )
         buckets.end()
+        containers = table.table("containers")
+        runtime = containers.take("runtime", of_text(runtime_address))
+        containers.end()
         found = {
             "listen": table.take("listen", of_text(address)),
             "user": table.take("user", plain_text),
@@ -291,6 +296,7 @@ def read_config(file: Path | None, given: Mapping[str, Any]) -> Config:
             "story_bytes": table.take("story_bytes", of_text(story_bytes)),
             "story_group": table.take("story_group", of_text(story_group)),
             "samples": table.take("samples", _switch),
+            "runtime": runtime,
             "by": table.take("by", _grouping),
             "watched": table.take("filter", _filter),
             "edges": edges,

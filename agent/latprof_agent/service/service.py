@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
@@ -21,7 +22,10 @@ from latprof_analysis.version import VERSION
 from prometheus_client.process_collector import ProcessCollector
 
 from latprof_agent import _drain, privileges
-from latprof_agent.errors import LatprofError, StoreError, remedy
+from latprof_agent.containers.container import Container
+from latprof_agent.containers.listing_child import ListingChild
+from latprof_agent.containers.runtime import List, list_containers
+from latprof_agent.errors import ContainerError, LatprofError, StoreError, remedy
 from latprof_agent.foreign_files import open_regular
 from latprof_agent.monitor.monitor import TakesSample
 from latprof_agent.monitor.producer import Producer
@@ -236,19 +240,21 @@ class Service:
 def serve(
     config: Config,
     reread: Callable[[], Config],
-    make_monitor: Callable[[Config, Callable[[], int]], Monitor],
+    make_monitor: Callable[[Config, Callable[[], int], List], Monitor],
     say: Say,
 ) -> None:
     """Become another user, load and serve until SIGTERM or SIGINT; SIGHUP reloads.
 
-    `make_monitor` is given what switches on the kernel's statistics of programs.
+    `make_monitor` is given what switches on the kernel's statistics of programs, and
+    what lists containers.
     """
     user = privileges.service_user(config.user)
     keeper = privileges.StatisticsKeeper(user, _drain.statistics)
     try:
         with (
+            _runtime(config, user) as ask,
             listening(config.listen) as listener,
-            closing(make_monitor(config, keeper.switch_on)) as monitor,
+            closing(make_monitor(config, keeper.switch_on, ask)) as monitor,
             _story_folder(config, user) as stories,  # last, as it leaves something
         ):
             service = Service(config, reread, monitor, listener, say, stories)
@@ -274,6 +280,25 @@ def serve(
                 monitor.stop()
     finally:
         keeper.close()
+
+
+@contextmanager
+def _runtime(config: Config, user: User) -> Iterator[List]:
+    """Give what lists containers: a child, if names are wanted."""
+    if not config.by.asks_runtime:
+        yield _lists_nothing
+        return
+    child = ListingChild(user, partial(list_containers, config.runtime))
+    try:
+        yield child.list_containers
+    finally:
+        child.close()
+
+
+def _lists_nothing() -> list[Container]:
+    raise ContainerError(
+        "what is asked for lists is started where `by` needs it; start the agent again"
+    )
 
 
 @contextmanager
