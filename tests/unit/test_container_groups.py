@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from latprof_agent.cli.filter_options import parse_filter
 from latprof_agent.containers.container import Container
 from latprof_agent.containers.container_names import (
     RATE_SECONDS,
     RETRY_SECONDS,
     ContainerNames,
 )
-from latprof_agent.errors import ContainerError
+from latprof_agent.errors import ContainerError, FilterError
+from latprof_agent.filters import places
 from latprof_agent.live.names import group_name
 from latprof_agent.monitor.groups import GroupNames
 from latprof_agent.monitor.totals import Counted, Group, GroupTotals, Totals
@@ -199,6 +201,54 @@ def test_what_has_no_room_is_found_as_the_other_of_its_name(mount, said, by):
     names = names_of(mount, (by, "service"), Runtime(KNOWN), said)
     for number, group in enumerate(read(names), 5):
         assert group.as_other() == names.read()[names.other(number)]
+
+
+@pytest.fixture
+def pods(mount, monkeypatch):
+    """They are there, and the runtime knows them, and one more that has ended."""
+    runtime = Runtime([*KNOWN, WEB._replace(id=64 * "f", pod="old", pod_uid="old")])
+    monkeypatch.setattr(places, "widest_mount", lambda: mount)
+    monkeypatch.setattr(places, "list_containers", lambda _: runtime())
+    return runtime
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("pod=web-5d4f-x2x4z", [POD_GROUP]),
+        ("pod=shop/web-5d4f-abcde", [f"kubepods/pod{SECOND_UID}"]),
+        ("namespace=shop", [POD_GROUP, f"kubepods/pod{SECOND_UID}"]),
+    ],
+)
+def test_a_filter_has_pods_by_their_names(mount, pods, text, where):
+    found = set(parse_filter(text).cgroups)
+    assert found == {(mount / path).stat().st_ino for path in where}
+
+
+def test_a_uid_needs_no_runtime(mount, pods):
+    pods.known = None
+    found = parse_filter(f"pod={SECOND_UID}").cgroups
+    assert found == ((mount / f"kubepods/pod{SECOND_UID}").stat().st_ino,)
+    assert pods.asked == 0
+    with pytest.raises(FilterError, match="a pod's uid needs no runtime"):
+        parse_filter("pod=web-5d4f-x2x4z")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("pod=web-5d4f-x2x4", "no pod web-5d4f-x2x4 here; did you mean web-5d4f-x2x4z"),
+        ("pod=old", "there is no pod old here"),
+        ("pod=shop/twin", "2 pods are called shop/twin: shop/twin, shop/twin; use"),
+        ("namespace=stop", "no pod of the namespace stop is here; did you mean shop"),
+    ],
+)
+def test_a_pod_that_is_none_or_several_is_said(pods, text, why):
+    if "twin" in text:
+        pods.known = [one._replace(pod="twin") for one in pods.known]
+    with pytest.raises(FilterError) as error:
+        parse_filter(text)
+    assert why in str(error.value)
 
 
 def totals_of(n):

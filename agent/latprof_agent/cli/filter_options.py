@@ -54,7 +54,8 @@ def filter_of(options: argparse.Namespace) -> Filter:
     """
     from latprof_agent.filters.words import filter_of_words
 
-    return filter_of_words(options.filter_words, "--")
+    runtime = getattr(options, "runtime", None)  # of watch and agent
+    return filter_of_words(options.filter_words, "--", runtime)
 
 
 def parse_filter(text: str) -> Filter:

@@ -17,8 +17,6 @@ from contextlib import closing
 from pathlib import Path
 
 from latprof_agent.containers.container import Container
-from latprof_agent.containers.cri import containers_by_cri
-from latprof_agent.containers.docker import containers_by_docker
 from latprof_agent.errors import ContainerError, remedy
 from latprof_agent.foreign_files import ROOT, place_of
 
@@ -81,6 +79,10 @@ def _is_there(path: Path) -> bool:
 
 
 def _listed_by(path: Path) -> list[Container]:
+    # not for each --help
+    from latprof_agent.containers.cri import containers_by_cri
+    from latprof_agent.containers.docker import containers_by_docker
+
     try:
         with closing(_connect(path)) as connection:
             if path.name in _BY_DOCKER:

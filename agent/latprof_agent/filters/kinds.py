@@ -29,6 +29,8 @@ class Kind:
     field: str  # of Terms
     read: Callable[[str], Value] | None = None  # or it is ...
     find: Callable[[str], tuple[Path, ...]] | None = None  # ... an inode number
+    # the same of what the runtime of containers knows by name
+    find_named: Callable[[str, Path | None], tuple[Path, ...]] | None = None
 
 
 def _subnet(text: str) -> IPv4Network | IPv6Network:
@@ -74,6 +76,20 @@ KINDS = {
         "of systemd-nspawn or LXC, by its name",
         "cgroups",
         find=places.find_container,
+    ),
+    "pod": Kind(
+        "POD",
+        "of Kubernetes, that is there now, by its name, NAMESPACE/NAME or uid; a pod "
+        "that takes its place is another one",
+        "cgroups",
+        find_named=places.find_pod,
+    ),
+    "namespace": Kind(
+        "NAME",
+        "the pods of this namespace of Kubernetes that are there now, not those that "
+        "come later",
+        "cgroups",
+        find_named=places.find_namespace,
     ),
     "netns": Kind(
         "NAME",

@@ -19,8 +19,16 @@ from pathlib import Path
 from latprof_analysis.kernel_names import name_of
 
 from latprof_agent import netns
-from latprof_agent.containers.control_groups import container_of
-from latprof_agent.errors import FilterError, LabError, UsageError, remedy
+from latprof_agent.containers.container import Container
+from latprof_agent.containers.control_groups import container_of, place_of_group
+from latprof_agent.containers.runtime import list_containers
+from latprof_agent.errors import (
+    ContainerError,
+    FilterError,
+    LabError,
+    UsageError,
+    remedy,
+)
 from latprof_agent.kernel_text import lines_of
 from latprof_agent.probes.cgroup import widest_mount
 from latprof_agent.process_table import PROC, comm_of, stat_fields
@@ -124,6 +132,62 @@ def find_container(text: str) -> tuple[Path, ...]:
             "the id"
         )
     return tuple(next(iter(found.values())))
+
+
+def find_pod(text: str, runtime: Path | None = None) -> tuple[Path, ...]:
+    """The control groups of a pod that is there, by its name or uid."""
+    groups = _groups_of_pods()
+    if text in groups:
+        return tuple(groups[text])
+    there = _pods_there(groups, runtime)
+    called = {uid: p for uid, p in there.items() if text in (p.pod, _full_name(p))}
+    if not called:
+        known = [name for p in there.values() for name in (p.pod, _full_name(p))]
+        hint = nearest(text, known, "`crictl pods` lists all")
+        raise FilterError(f"there is no pod {text} here; {hint}")
+    if len(called) > 1:
+        listed = ", ".join(sorted(map(_full_name, called.values()))[:MOST_LISTED])
+        raise FilterError(
+            f"{len(called)} pods are called {text}: {listed}; use NAMESPACE/NAME, or "
+            "the uid"
+        )
+    return tuple(groups[next(iter(called))])
+
+
+def find_namespace(text: str, runtime: Path | None = None) -> tuple[Path, ...]:
+    """The control groups of the pods of a namespace that are there."""
+    groups = _groups_of_pods()
+    there = _pods_there(groups, runtime)
+    found = [uid for uid, pod in there.items() if pod.namespace == text]
+    if not found:
+        known = {pod.namespace for pod in there.values()}
+        hint = nearest(text, known, "`crictl pods` lists all")
+        raise FilterError(f"no pod of the namespace {text} is here; {hint}")
+    return tuple(path for uid in found for path in groups[uid])
+
+
+def _full_name(pod: Container) -> str:
+    return f"{pod.namespace}/{pod.pod}"
+
+
+def _groups_of_pods() -> dict[str, list[Path]]:
+    """The control groups of pods by uid, without those of their containers."""
+    found: dict[str, list[Path]] = {}
+    for path in _groups(_cgroup_mount()):
+        if uid := place_of_group(path.name).pod_uid:
+            found.setdefault(uid, []).append(path)
+    return found
+
+
+def _pods_there(
+    groups: dict[str, list[Path]], runtime: Path | None
+) -> dict[str, Container]:
+    """What the runtime knows of them, by uid."""
+    try:
+        listed = list_containers(runtime)
+    except ContainerError as error:
+        raise FilterError(f"{error}; a pod's uid needs no runtime") from error
+    return {pod.pod_uid: pod for pod in listed if pod.pod_uid in groups}
 
 
 def _cgroup_mount() -> Path:

@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from latprof_analysis.kernel_names import name_of
@@ -50,8 +51,12 @@ def words_of(part: str, *, negated: bool) -> list[Word]:
     return [Word(name, value, negated) for value in values_of(name, values)]
 
 
-def filter_of_words(words: Iterable[Word], where: str = "") -> Filter:
+def filter_of_words(
+    words: Iterable[Word], where: str = "", runtime: Path | None = None
+) -> Filter:
     """Find what the words name, and make the filter of it.
+
+    `runtime` is the socket of what knows pods by their names; None: what is found.
 
     Raises UsageError for what nothing can be called, and FilterError where something
     is not there; `where` goes before the word in the error.
@@ -60,7 +65,7 @@ def filter_of_words(words: Iterable[Word], where: str = "") -> Filter:
     for word in dict.fromkeys(words):
         try:
             with refusals_in_one_line(f"{where}{word}"):
-                found.append(_resolved(word))
+                found.append(_resolved(word, runtime))
         except argparse.ArgumentTypeError as error:
             raise UsageError(f"{where}{_kind_said(word)} {error}") from error
         except (FilterError, UsageError) as error:
@@ -98,6 +103,8 @@ def gone_said(word: Word) -> str:
         return f"{word}: it has ended; its descendants are watched as before"
     if any(path.is_relative_to(PROC) for path in word.paths):
         return f"{word}: that process has ended; name its namespace by name or path"
+    if kind_of(word.kind).find_named:
+        return f"{word}: it is gone; name what takes its place anew"
     return f"{word}: it is gone; what comes in its place is watched again"
 
 
@@ -128,12 +135,16 @@ def _cut(comm: str) -> str:
     return name_of(comm.encode(errors="surrogateescape")[: NAME_BYTES - 1])
 
 
-def _resolved(word: Word) -> Word:
+def _resolved(word: Word, runtime: Path | None) -> Word:
     if not word.text.strip() or "\0" in word.text:
         raise argparse.ArgumentTypeError(f"must have a value, got {word.text!r}")
     kind = kind_of(word.kind)
+    paths: tuple[Path, ...] = ()
     if kind.find:
         paths = kind.find(word.text)
+    elif kind.find_named:
+        paths = kind.find_named(word.text, runtime)
+    if paths:
         return replace(word, paths=paths, values=tuple(map(places.inode_of, paths)))
     assert kind.read
     return replace(word, values=(kind.read(word.text),))
@@ -174,13 +185,15 @@ def _protocols(words: list[Word]) -> tuple[str, ...]:
     return left
 
 
-def filter_of_table(table: Mapping[str, Any], path: str) -> Filter:
+def filter_of_table(
+    table: Mapping[str, Any], path: str, runtime: Path | None = None
+) -> Filter:
     """Make a filter of a table of TOML: port = [80], not = {comm = "curl"}.
 
     `path` is where the table stands, and goes before each key in the errors, which
     are as of `filter_of`.
     """
-    return filter_of_words(_words_of_table(table, path), f"{path}.")
+    return filter_of_words(_words_of_table(table, path), f"{path}.", runtime)
 
 
 def _words_of_table(

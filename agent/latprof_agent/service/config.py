@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -168,8 +169,8 @@ def _table(value: Any) -> dict[str, Any]:
     return value
 
 
-def _filter(value: Any) -> Filter:
-    return replace(filter_of_table(_table(value), "filter"), older=True)
+def _filter(value: Any, runtime: Path | None) -> Filter:
+    return replace(filter_of_table(_table(value), "filter", runtime), older=True)
 
 
 def plain_text(value: Any) -> str:
@@ -298,7 +299,7 @@ def read_config(file: Path | None, given: Mapping[str, Any]) -> Config:
             "samples": table.take("samples", _switch),
             "runtime": runtime,
             "by": table.take("by", _grouping),
-            "watched": table.take("filter", _filter),
+            "watched": table.take("filter", partial(_filter, runtime=runtime)),
             "edges": edges,
             "hosts": table.take("hosts", read_hosts),
             "tls": read_tls(table.table("tls")),
