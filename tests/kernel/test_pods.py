@@ -14,9 +14,12 @@ from contextlib import ExitStack
 import pytest
 from agent_process import Agent
 from fake_runtime import FakeRuntime, container, sandbox
+from latprof_agent.containers.runtime import list_containers
+from latprof_agent.errors import ContainerError
 from latprof_agent.probes.cgroup import cgroup2_mount
 from latprof_process import Latprof
 from recording import wait_until
+from test_exchanges import need
 
 # In the control group of its argument, it asks itself as often as it reads.
 TALKER = """
@@ -151,3 +154,36 @@ def test_the_agents_child_asks_where_the_agent_itself_may_not(talkers):
         assert agent.err == ""
     finally:
         agent.process.kill()
+
+
+# Its own places, and no shared folder for volumes.
+CONTAINERD = """
+version = 2
+root = "{0}/root"
+state = "{0}/state"
+[grpc]
+  address = "{0}/containerd.sock"
+[ttrpc]
+  address = "{0}/containerd.sock.ttrpc"
+[plugins."io.containerd.grpc.v1.cri"]
+  disable_tcp_service = true
+"""
+
+
+@pytest.mark.thorough
+def test_containerd_itself_answers_both_lists(tmp_path):
+    """It has none; that it takes these calls as its own clients' is the point."""
+    need("containerd")
+    settings, log = tmp_path / "config.toml", tmp_path / "log"
+    settings.write_text(CONTAINERD.format(tmp_path))
+    with log.open("wb") as written:
+        words = ["containerd", "--config", settings]
+        process = subprocess.Popen(words, stdout=written, stderr=written)
+    try:
+        wait_until(lambda: "successfully booted" in log.read_text(), "containerd")
+        assert list_containers(tmp_path / "containerd.sock") == []
+        with pytest.raises(ContainerError, match="cannot ask "):
+            list_containers(tmp_path / "containerd.sock.ttrpc")
+    finally:
+        process.terminate()
+        process.wait()

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from latprof_agent import _drain
 from latprof_agent.probes.catalogue import Capability
-from latprof_agent.probes.trial import first_line
 
 SAMPLE_SECONDS = 0.01
 PERIOD_SECONDS = 1.0
@@ -73,11 +72,11 @@ def cost_capability(switch_on: Callable[[], int] = _drain.statistics) -> Capabil
     """Try the kernel's statistics of programs, which show what the probes take."""
     try:
         os.close(switch_on())
-    except OSError as error:
+    except OSError:
         return Capability(
             *("cost of the probes", "unavailable", ""),
-            f"kernel refuses its statistics of programs: {first_line(error)}; "
-            "--max-overhead bounds the agent's own time only",
+            "kernel refuses its statistics of programs: --max-overhead bounds the "
+            "agent's own time only",
             "add CAP_SYS_ADMIN, which they need",
             (),
         )
