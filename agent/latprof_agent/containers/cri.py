@@ -12,6 +12,8 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
+from latprof_analysis.extras import how_to_add
+
 from latprof_agent.containers.container import Container, workload_of_pod
 from latprof_agent.containers.protobuf_fields import (
     fields_of,
@@ -74,7 +76,7 @@ class _Calls:
             from h2.connection import H2Connection
         except ImportError as error:
             raise ContainerError(
-                "names of pods need h2; install latprof with its extra pods"
+                f"names of pods need h2, which is not installed; {how_to_add('pods')}"
             ) from error
         self._socket = connection
         self._http = H2Connection(H2Configuration(header_encoding="utf-8"))
