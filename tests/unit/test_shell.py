@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from latprof_agent.cli import RUN_FORMS, SUBCOMMANDS, main
@@ -45,6 +46,29 @@ def test_every_subcommand_has_a_page_that_renders_without_a_warning(pages):
         )
         assert shown.stderr == "", path.name
         assert path.stem in shown.stdout
+
+
+def test_the_parser_needs_nothing_that_is_compiled(tmp_path):
+    """The build makes pages of it, for other machines, too; nor what is installed."""
+    run = Path(__file__).parents[2] / "packaging" / "from_sources.py"
+    for name in ("numpy", "latprof_agent._drain"):
+        refuse = (
+            f"import sys; sys.modules[{name!r}] = None; sys.argv = ['', *sys.argv[1:]]"
+        )
+        code = (
+            f"{refuse}; import runpy; runpy.run_path({str(run)!r}, run_name='__main__')"
+        )
+        for words in (
+            ("latprof_agent.cli.manual",),
+            ("latprof_agent", "run", "--help"),
+        ):
+            done = subprocess.run(
+                [sys.executable, "-c", code, *words],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
 
 
 def test_a_page_has_every_option_and_the_examples_line_by_line(pages, capsys):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from latprof_analysis.say import say_json
 
-from latprof_agent.capture.cost import cost_capability
 from latprof_agent.cli.root import require_root
 
 if TYPE_CHECKING:
@@ -27,6 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """List the capabilities."""
     # the parser is built where nothing is compiled yet, for man pages
+    from latprof_agent.capture.cost import cost_capability
     from latprof_agent.probes.catalogue import ON_DEMAND, PROBES, proven_capabilities
     from latprof_agent.probes.flight_probes import FLIGHT_PROBES
     from latprof_agent.probes.kernel_functions import KernelFunctions
