@@ -60,8 +60,8 @@ def test_the_parser_needs_nothing_that_is_compiled(tmp_path):
             f"{refuse}; import runpy; runpy.run_path({str(run)!r}, run_name='__main__')"
         )
         for words in (
-            ("latprof_agent.cli.manual",),
-            ("latprof_agent", "run", "--help"),
+            ("latprof_agent.cli.manual", str(tmp_path)),
+            ("latprof_agent", "completion", "bash"),
         ):
             done = subprocess.run(
                 [sys.executable, "-c", code, *words],
