@@ -610,9 +610,9 @@ def test_a_missing_redis_server_is_told_in_a_line(out, tmp_path):
 @pytest.mark.parametrize(
     ("backend", "module", "wanted"),
     [
-        ("proxystore", "proxystore", "proxystore[endpoints]"),
-        ("proxystore", "quart", "proxystore[endpoints]"),
-        ("redis", "hiredis", "hiredis"),
+        ("proxystore", "proxystore", "latprof[proxystore]"),
+        ("proxystore", "quart", "latprof[proxystore]"),
+        ("redis", "hiredis", "latprof[redis]"),
     ],
 )
 def test_a_missing_package_is_told_in_a_line(out, tmp_path, backend, module, wanted):

@@ -75,7 +75,8 @@ def test_what_was_sent_while_our_cost_was_measured_is_in_all_figures(tmp_path):
     assert (found["messages"], found["probe_statistics"]) == (len(rows), met.sum())
     assert found["packets"] == rows["packets"].sum()
     whole = found["stages"]["end_to_end"]
-    assert whole["n"] == len(rows)
+    # on a busy host some lack a stamp
+    assert whole["n"] == rows["end_to_end_ns"].notna().sum()
     assert whole["max_ns"] == rows["end_to_end_ns"].max()
     # once a second: 10 ms, what was sent 10 ms before, and until the next drain
     assert 0 < met.sum() < 0.2 * len(rows)

@@ -120,8 +120,9 @@ def test_other_shells_can_read_theirs(shell, tmp_path, capsys):
     subprocess.run([shell, "-n", script], check=True, capture_output=True)
 
 
-def test_without_shtab_it_says_what_to_install(monkeypatch, capsys):
+def test_without_shtab_it_says_what_to_install(monkeypatch, capsys, tmp_path):
     monkeypatch.setitem(sys.modules, "shtab", None)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
     assert main(["completion", "bash"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("latprof: cannot make completions: shtab is not installed; ")

@@ -51,6 +51,7 @@ def everything():
         gone=("netns=a", "port=80"),
         stories={(7, 8): {"id": "one"}},
         story_counts={"told": 1},
+        renamed={GROUP: Group("tcp", "client", "80", comm="of a pod")},
     )
 
 

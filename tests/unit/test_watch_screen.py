@@ -355,7 +355,7 @@ def test_a_short_look_has_no_budget_unless_it_is_asked_for(given, most):
     watch.add_options(parser)
     asked = []
 
-    def make(_watched, _by, allowed, _story):
+    def make(_watched, _by, allowed, *_):
         asked.append(allowed)
         raise LatprofError("not made")
 

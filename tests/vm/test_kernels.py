@@ -84,6 +84,7 @@ def test_every_program_that_is_to_be_used_loads(loaded):
     assert offered.items() >= used.items()
     # a run in the lab asks for no processes and stories, and is neither watch nor agent
     stories = {probe.quantity for probe in FLIGHT_PROBES}
+    stories.add("cost of the probes")  # nor does it say what is of no message
     needs = {offered[q]["need"] for q in offered.keys() - used.keys() - stories}
     assert needs == {
         need for need in needs if "with --" in need or "in watch and agent" in need

@@ -72,22 +72,20 @@ KINDS = {
     ),
     "container": Kind(
         "ID",
-        "of docker, podman, containerd, CRI-O, Kubernetes, by the start of its id, or "
-        "of systemd-nspawn or LXC, by its name",
+        "of docker, containerd and others, by the start of its id; of "
+        "systemd-nspawn and LXC by its name",
         "cgroups",
         find=places.find_container,
     ),
     "pod": Kind(
         "POD",
-        "of Kubernetes, that is there now, by its name, NAMESPACE/NAME or uid; a pod "
-        "that takes its place is another one",
+        "of Kubernetes, by NAME, NAMESPACE/NAME or uid; those that are there now",
         "cgroups",
         find_named=places.find_pod,
     ),
     "namespace": Kind(
         "NAME",
-        "the pods of this namespace of Kubernetes that are there now, not those that "
-        "come later",
+        "the pods of a namespace that are there now",
         "cgroups",
         find_named=places.find_namespace,
     ),
@@ -100,8 +98,8 @@ KINDS = {
     ),
     "interface": Kind(
         "NAME",
-        "that a socket is bound to, else that of its route when it is first used; by "
-        "its name in the socket's namespace",
+        "that a socket is bound to, else that of its route at first; "
+        "by its name in the socket's namespace",
         "interfaces",
         read=places.find_interface,
     ),
@@ -118,7 +116,7 @@ KINDS = {
     "protocol": Kind("NAME", "tcp, udp or both", "protocols", read=_protocol),
     "uid": Kind(
         "USER",
-        "of whoever made the socket, or accepted it; a number or a name",
+        "who made or accepted the socket; number or name",
         "uids",
         read=places.find_uid,
     ),

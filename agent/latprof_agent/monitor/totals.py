@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -305,7 +305,7 @@ class Totals:
     stories: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
     story_counts: dict[str, int] | None = None  # by outcome; None: nobody asks why
     # what groups were called until their name was known, and what they are now
-    renamed: Mapping[Group, Group] = field(default_factory=dict)
+    renamed: dict[Group, Group] = field(default_factory=dict)
 
     def since(self, earlier: Totals) -> Totals:
         """Return what came since an earlier state.
