@@ -145,6 +145,7 @@ def all_gone(processes: list[ProcessId]) -> bool:
     return not [one for one in processes if ProcessId.of(one.pid) == one]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_its_end_is_the_end_there_and_leaves_nothing(lab, there, tmp_path, number):
     out = tmp_path / "run"

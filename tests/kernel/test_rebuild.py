@@ -150,6 +150,7 @@ def talking():
             peer.kill()
 
 
+@pytest.mark.thorough
 def test_what_was_watched_is_the_same(tmp_path):
     folder = tmp_path / "run"
     with talking() as pid:

@@ -146,6 +146,7 @@ def test_a_client_gets_nothing_of_its_runs_before(tmp_path):
     assert not sockets[0] & sockets[1]
 
 
+@pytest.mark.thorough
 def test_a_mesh_has_a_half_of_each_host_that_lends(make_lab, tmp_path):
     lab = make_lab(hosts=4)
     lends = {"h1": True, "h2": False, "h3": True}
