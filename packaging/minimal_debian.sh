@@ -8,6 +8,16 @@
 CACHE=/var/cache/latprof/chroot
 SECURE_PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
+# die WHY [STATUS]
+die() {
+	printf '%s: %s\n' "$(basename "$0" .sh)" "$1" >&2
+	exit "${2:-1}"
+}
+
+say() {
+	printf '== %s\n' "$1" >&2
+}
+
 # The host's mirror, where the host is a Debian; else debootstrap's own.
 mirror() {
 	# shellcheck disable=SC2016 # for apt-get
@@ -60,4 +70,9 @@ inside_at() {
 	# shellcheck disable=SC2016 # for the shell inside
 	chroot "$root" env -i "${proxies[@]}" HOME=/root PATH="$SECURE_PATH" LANG=C.UTF-8 \
 		sh -c 'cd "$1" && shift && exec "$@"' sh "$@"
+}
+
+# What the Debian takes on the disk.
+megabytes() {
+	inside_at / du -xsm / 2>/dev/null | cut -f1
 }

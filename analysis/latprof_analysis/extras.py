@@ -1,7 +1,7 @@
 """Packages that some commands need and others do not, and how to get them.
 
 `pip install latprof` brings what measures: these are its extras, as pyproject.toml
-has them, so that a host which only measures has a fifth of the files.
+has them, so that a host which only measures has a third of it all.
 """
 
 from __future__ import annotations

@@ -21,15 +21,6 @@ OWNER=1000 # of the copy, so that files which root leaves in it stand out
 # shellcheck source=packaging/minimal_debian.sh
 . "$CHECKOUT/packaging/minimal_debian.sh"
 
-die() {
-	printf 'check_chroot: %s\n' "$1" >&2
-	exit 1
-}
-
-say() {
-	printf '== %s\n' "$1" >&2
-}
-
 put_checkout() {
 	mkdir "$root/src"
 	tar -C "$CHECKOUT" --exclude=./.git --exclude=./build --exclude=./.venv \

@@ -13,15 +13,6 @@ CHECKOUT=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
 SUITE=${LATPROF_CHROOT_SUITE:-bookworm}
 TREE=/usr/lib/latprof
 
-die() {
-	printf 'check_packages: %s\n' "$1" >&2
-	exit 1
-}
-
-say() {
-	printf '== %s\n' "$1" >&2
-}
-
 # shellcheck source=packaging/minimal_debian.sh
 . "$CHECKOUT/packaging/minimal_debian.sh"
 
@@ -35,10 +26,6 @@ apt_get() {
 		tail -n 5 "$work/log" >&2
 		die "apt-get $1 failed"
 	}
-}
-
-megabytes() {
-	inside du -xsm / 2>/dev/null | cut -f1
 }
 
 # It stands in for systemd, which does not run here: what it is asked for is in a file.

@@ -11,24 +11,11 @@ set -eu
 CHECKOUT=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
 SUITE=${LATPROF_CHROOT_SUITE:-bookworm}
 
-die() {
-	printf 'check_wheel: %s\n' "$1" >&2
-	exit 1
-}
-
-say() {
-	printf '== %s\n' "$1" >&2
-}
-
 # shellcheck source=packaging/minimal_debian.sh
 . "$CHECKOUT/packaging/minimal_debian.sh"
 
 inside() {
 	inside_at /tmp "$@"
-}
-
-megabytes() {
-	inside du -xsm / 2>/dev/null | cut -f1
 }
 
 install_wheel() {
