@@ -47,6 +47,7 @@ test program nft                nftables         nftables             nftables  
 more program clang-14           clang-14         -                    -                 -                 -
 more program clang-16           clang-16         -                    -                 -                 -
 more program clang-19           clang-19         -                    -                 -                 -
+more program clang-22           clang-22         -                    -                 -                 -
 peer program containerd         containerd       containerd           containerd        containerd        containerd
 peer program haproxy            haproxy          haproxy              haproxy           haproxy           haproxy
 peer program curl               curl             curl                 curl              curl              curl

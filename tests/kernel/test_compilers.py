@@ -21,10 +21,11 @@ from latprof_agent.probes.flight_probes import FLIGHT_PROBES
 from latprof_agent.probes.loss_probes import LOSS_PROBES
 
 CHECKOUT = Path(__file__).parents[2]
-# Debian 12's, those between, and Debian 13's.
+# Debian 12's, those between, Debian 13's, and the newest that Debian 12 has.
 # Debian 12's own, 14, builds what all other tests load.
 COMPILERS = [
-    pytest.param(name, marks=pytest.mark.thorough) for name in ("clang-14", "clang-16")
+    pytest.param(name, marks=pytest.mark.thorough)
+    for name in ("clang-14", "clang-16", "clang-22")
 ]
 COMPILERS += ["clang-19"]
 OBJECT = "bpf/latprof.bpf.o"

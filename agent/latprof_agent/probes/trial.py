@@ -13,7 +13,9 @@ from latprof_agent import _drain
 from latprof_agent.probes.layout import OBJECT, layout_of
 
 SEE_OFFER = "run `latprof probes` to see what this kernel offers"
-ANOTHER_CLANG = "build it with another clang (14, 16 and 19 are tested), or report it"
+ANOTHER_CLANG = (
+    "build it with another clang (14, 16, 19 and 22 are tested), or report it"
+)
 
 # What all programs are built with, with the first Linux that has it.
 _NEEDED = (
