@@ -44,10 +44,10 @@ test program prometheus         prometheus       prometheus           prometheus
 test program debootstrap        debootstrap      debootstrap          debootstrap       debootstrap       debootstrap
 test program llvm-strip       llvm             llvm                 llvm              llvm              llvm
 test program nft                nftables         nftables             nftables          nftables          nftables
-more program clang-14           clang-14         -                    -                 -                 -
-more program clang-16           clang-16         -                    -                 -                 -
+most program clang-14           clang-14         -                    -                 -                 -
+most program clang-16           clang-16         -                    -                 -                 -
 more program clang-19           clang-19         -                    -                 -                 -
-more program clang-22           clang-22         -                    -                 -                 -
+most program clang-22           clang-22         -                    -                 -                 -
 peer program containerd         containerd       containerd           containerd        containerd        containerd
 peer program haproxy            haproxy          haproxy              haproxy           haproxy           haproxy
 peer program curl               curl             curl                 curl              curl              curl
@@ -64,6 +64,8 @@ vm   program dmsetup            dmsetup          device-mapper        device-map
 vm   program cpio               cpio             cpio                 cpio              cpio              cpio
 vm   program xz                 xz-utils         xz                   xz                xz                xz
 vm   program zstd               zstd             zstd                 zstd              zstd              zstd
+arm  program qemu-system-aarch64 qemu-system-arm qemu-system-aarch64-core qemu-system-aarch64 qemu-arm qemu-system-aarch64
+arm  program aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc - -
 vm   program wg                 wireguard-tools  wireguard-tools      wireguard-tools   wireguard-tools   wireguard-tools-wg
 END
 }
