@@ -59,7 +59,9 @@ def test_types_without_these_names_say_nothing(monkeypatch):
 @pytest.mark.parametrize("libbpf", ["ERROR: strerror_r(-524)=22", "Unknown error 524"])
 def test_an_errno_of_the_kernel_alone_has_words(libbpf):
     text = f"libbpf: prog 'on_ready_fentry': failed to attach: {libbpf}"
-    assert refusal_in(OSError(524, text)).why == (
+    refusal = refusal_in(OSError(524, text))
+    assert refusal.remedy.startswith("use a kernel that has fentry")
+    assert refusal.why == (
         "libbpf: prog 'on_ready_fentry': failed to attach: "
         "Operation not supported (ENOTSUPP)"
     )

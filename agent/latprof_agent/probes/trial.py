@@ -26,6 +26,9 @@ _NEEDED = (
 # An errno that the kernel keeps to itself: the C library has no word for it.
 _WORDLESS = re.compile(r"(ERROR: strerror_r\(-524\)=\d+|Unknown error 524)")
 _NOT_SUPPORTED = "Operation not supported (ENOTSUPP)"
+# What the verifier took, and yet may not be attached anywhere: no trampolines.
+_NO_FENTRY = re.compile(r"failed to attach: " + _WORDLESS.pattern)
+_WITH_FENTRY = "use a kernel that has fentry (on arm64 Linux 6.4 or later)"
 
 # As libbpf names the program at fault.
 _PROGRAM = re.compile(r"\bprog '(\w+)'")
@@ -89,7 +92,8 @@ def refusal_in(error: OSError) -> Refusal:
     program = named[1] if named else ""
     log, ended, _ = text.partition(_LOG_END)
     if not ended or error.errno == errno.EPERM:
-        return Refusal(first_line(error), program)
+        remedy = _WITH_FENTRY if _NO_FENTRY.search(text) else ""
+        return Refusal(first_line(error), program, remedy=remedy)
     log = "\n".join(line for line in log.splitlines() if "libbpf: " not in line)
     return Refusal(_verifiers_words(log), program, log)
 
