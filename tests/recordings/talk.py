@@ -283,7 +283,8 @@ def certificate(folder: str) -> tuple[str, str]:
     found = f"{folder}/certificate", f"{folder}/key"
     subprocess.run(
         [
-            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes"),
+            *("openssl", "req", "-x509", "-newkey", "ec", "-nodes"),
+            *("-pkeyopt", "ec_paramgen_curve:P-256"),
             *("-out", found[0], "-keyout", found[1], "-days", "1"),
             *("-subj", "/CN=localhost"),
         ],
