@@ -2,6 +2,8 @@
 
 PYTHON ?= /usr/bin/python3
 KERNELS ?= 6.1 6.12
+# Debian's, of this machine and of arm64, also those that are refused.
+MATRIX := 5.10 6.1 6.12 6.18 7.3 arm64:6.1 arm64:6.12 arm64:7.3
 SECONDS ?= 300
 
 # Of tests that measure no time: a file each on all CPUs at once.
@@ -26,11 +28,11 @@ BPF_FLAGS := -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) \
 	-I/usr/include/$(shell gcc -print-multiarch 2>/dev/null)
 
 .DELETE_ON_ERROR:
-.PHONY: help build test lint docs pages lock format fuzz soak bench test-vm release clean
+.PHONY: help build test lint docs pages lock format fuzz soak bench test-vm test-matrix release clean
 .PHONY: lint-python lint-c lint-scripts lint-spelling
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 $(VENV)/ready: $(LOCK)/backend.txt $(LOCK)/build.txt $(LOCK)/dev.txt
 	$(PYTHON) -Im venv $(VENV)
@@ -97,9 +99,12 @@ bench: ## measure the speed of an installed latprof (as root)
 	$(AS_ROOT) packaging/latprof install
 	$(AS_ROOT) /opt/latprof/bin/python3 tests/bench
 
-test-vm: ## run it under other kernels, e.g. KERNELS="6.1 6.12" (as root)
+test-vm: ## run it under other kernels, e.g. KERNELS="6.1 arm64:6.12" (as root)
 	$(AS_ROOT) env LATPROF_VM=1 LATPROF_VM_PATHS=1 LATPROF_VM_KERNELS="$(KERNELS)" \
 		packaging/latprof test tests/vm
+
+test-matrix: ## the same under every kernel of the matrix: hours (as root)
+	$(MAKE) test-vm KERNELS="$(MATRIX)"
 
 release: ## make in dist/ what users install, of the last commit (as root)
 	$(AS_ROOT) packaging/make-release dist

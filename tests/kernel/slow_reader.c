@@ -80,7 +80,7 @@ static inline __attribute__((always_inline)) void count(void)
 	volatile double stars = 0;
 
 	while (now_ns() < end)
-		for (int i = 0; i < 1000; i++)
+		for (int i = 0; i < 10000; i++)
 			stars += i;
 }
 

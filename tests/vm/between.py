@@ -179,7 +179,7 @@ def ask(shared: Shared, part: dict[str, Any]) -> None:
 def record(shared: Shared) -> subprocess.Popen[bytes]:
     """Record what goes through the port, from now on."""
     words = ["--port", str(PORT), "--duration", "1h", "--quiet", "--out", "run"]
-    latprof = [shared.plan["python"], "-m", "latprof_agent", "run", "attach"]
+    latprof = [sys.executable, "-m", "latprof_agent", "run", "attach"]
     recording = subprocess.Popen([*latprof, *words, *shared.plan["words"]])
     while not is_attached():
         assert recording.poll() is None, "latprof ended"

@@ -2,8 +2,8 @@
 #
 # guest-init.sh - first process of the guest, run by busybox in the initramfs.
 #
-# Mounts the host's / read-only over 9p, a tmpfs overlay on it, the kernel's own
-# modules, the writable share and the usual file systems; then guest-run.sh.
+# Mounts the host's /, or another machine's, read-only over 9p, a tmpfs overlay on it, the
+# kernel's own modules, the shares and the usual file systems; then guest-run.sh.
 
 export PATH=/bin
 /bin/busybox --install -s /bin
@@ -40,7 +40,9 @@ share control /upper/control
 . /upper/control/settings
 
 release=$(uname -r)
-mkdir -p /new/proc /new/sys /new/dev /new/run "/new$SHARE" "/new/lib/modules/$release"
+mkdir -p /new/proc /new/sys /new/dev /new/run "/new$CHECKOUT" "/new$SHARE" \
+	"/new/lib/modules/$release"
+[ -z "$CHECKOUT" ] || share checkout "/new$CHECKOUT" ,ro,cache=loose
 share share "/new$SHARE"
 share modules /upper/modules ,ro,cache=loose
 over /upper/modules modules_top "/new/lib/modules/$release"

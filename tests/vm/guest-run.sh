@@ -9,15 +9,15 @@ export HOME=/root TERM=dumb LANG=C.UTF-8
 
 # shellcheck source=/dev/null
 . /run/control/settings
-/run/busybox stty -F /dev/ttyS1 raw -echo 115200
+/run/busybox stty -F "$OUTPUT" raw -echo 115200
 cd "$FOLDER" || cd /
 : >/run/control/up
-/bin/bash /run/control/command </dev/null >/dev/ttyS1 2>&1
+/bin/bash /run/control/command </dev/null >"$OUTPUT" 2>&1
 echo $? >/run/control/status.new
 mv /run/control/status.new /run/control/status
 
 # The last close waits until the line has drained.
-exec 3>/dev/ttyS1
+exec 3>"$OUTPUT"
 exec 3>&-
 sync
 /run/busybox poweroff -f

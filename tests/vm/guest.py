@@ -9,8 +9,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from other_machine import INSTALLED, machine_of
+
 HERE = Path(__file__).parent
-VENV = Path(os.environ.get("LATPROF_VENV", "/opt/latprof"))
+VENV = Path(os.environ.get("LATPROF_VENV", INSTALLED))
 
 # Files are written to the guest's memory first: small writes to a share are slow.
 PROLOGUE = """
@@ -18,9 +20,19 @@ step() {
     local name=$1; shift
     latprof "$@" >$name.out 2>$name.err; echo $? >$name.status
 }
-latprof() { %(python)s -m latprof_agent "$@"; }
+python=%(python)s # that has latprof
+latprof() { $python -m latprof_agent "$@"; }
 mkdir /dev/shm/out && cd /dev/shm/out
 trap 'cp -r /dev/shm/out/. %(share)s' EXIT
+"""
+
+# Two namespaces that a cable joins.
+TWO_ENDS = """
+ip netns add a && ip netns add b
+ip link add v netns a type veth peer name v netns b
+for end in a b; do ip -n $end link set lo up; ip -n $end link set v up; done
+ip -n a address add 10.0.0.1/24 dev v
+ip -n b address add 10.0.0.2/24 dev v
 """
 
 
@@ -64,11 +76,13 @@ def boot(
         "VMRUN_SHARE": str(folder),
         "VMRUN_MODE": mode,
         "VMRUN_LOG": str(folder / "console"),
-        "VMRUN_TIMEOUT": "900",  # a minute by itself; other tests run beside it
+        "VMRUN_TIMEOUT": "1800",  # a minute by itself; other tests run beside it
         **{f"VMRUN_{name.upper()}": value for name, value in more.items()},
     }
-    prologue = PROLOGUE % {"python": VENV / "bin" / "python3", "share": folder}
-    if path := os.environ.get("PYTHONPATH"):
+    other = machine_of(kernel)
+    venv = INSTALLED if other else VENV
+    prologue = PROLOGUE % {"python": venv / "bin" / "python3", "share": folder}
+    if (path := os.environ.get("PYTHONPATH")) and not other:
         prologue = f"export PYTHONPATH={shlex.quote(path)}\n" + prologue
     dies_with_us = "setpriv", "--pdeathsig", "TERM"
     ended = subprocess.run(

@@ -16,7 +16,7 @@ from contextlib import closing
 from functools import cache, cached_property
 
 import numpy as np
-from guest import HERE, VENV, boot
+from guest import HERE, boot
 
 # How much faster than the machine's a guest's clock is.
 FAST = {"a": 0, "b": 50e-6, "c": -30e-6}
@@ -41,7 +41,7 @@ cable() { # NUMBER ADDRESS
     ip link set $device up
 }
 %(cables)s
-%(python)s %(program)s %(folder)s %(name)s
+$python %(program)s %(folder)s %(name)s
 """
 
 
@@ -54,7 +54,8 @@ class Guests:
         self.clients = [name for name in parts if name != SERVER]
         self.stopped_ns = None  # when b stood still, by the machine's CLOCK_REALTIME
         plan = {
-            **{"requests": requests, "words": words, "python": f"{VENV}/bin/python3"},
+            "requests": requests,
+            "words": words,
             "clients": {next(iter(CABLES[n].values())): n for n in self.clients},
             "guests": {n: part | {"asks": ASKS.get(n)} for n, part in parts.items()},
         }
@@ -78,7 +79,6 @@ class Guests:
             "name": name,
             "frequency": round(FAST[name] * 1e6 * (1 << 16)),
             "cables": "\n".join(f"cable {n} {address}" for n, address in addresses),
-            "python": shlex.quote(str(VENV / "bin" / "python3")),
             "program": shlex.quote(str(HERE / "between.py")),
             "folder": shlex.quote(str(self.folder)),
         }

@@ -10,14 +10,14 @@ import shlex
 from itertools import pairwise
 
 import pytest
-from guest import HERE, VENV, boot
+from guest import HERE, boot
 
 # QEMU 7.2 without KVM runs a stale int3 where a kernel (6.12) patches code that the
 # other CPU is in, and that kernel panics; also without latprof, by any static key that
 # is switched under load. So the statistics that both switch are on from the start.
 SCRIPT = """
 echo 1 >/proc/sys/kernel/bpf_stats_enabled
-%(python)s %(program)s %(python)s >disturbed.out 2>disturbed.err
+$python %(program)s $python >disturbed.out 2>disturbed.err
 echo $? >disturbed.status
 """
 HOUR = 3600
@@ -30,8 +30,7 @@ pytestmark = pytest.mark.thorough
 
 @pytest.fixture(scope="module")
 def guest(kernel, tmp_path_factory):
-    words = {"python": VENV / "bin" / "python3", "program": HERE / "disturbed.py"}
-    script = SCRIPT % {name: shlex.quote(str(word)) for name, word in words.items()}
+    script = SCRIPT % {"program": shlex.quote(str(HERE / "disturbed.py"))}
     ran = boot(kernel, "real", script, tmp_path_factory.mktemp("disturbed"))
     ran.output("disturbed")
     return ran

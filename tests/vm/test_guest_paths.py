@@ -9,13 +9,13 @@ each, as a COMMAND of one `latprof run --no-lab`.
 import os
 import shlex
 import shutil
-import subprocess
 from collections import Counter
 from dataclasses import dataclass
 
 import pytest
 from bpf_programs import compiled
 from guest import HERE, boot
+from other_machine import compile_c
 
 pytestmark = pytest.mark.thorough
 
@@ -46,7 +46,8 @@ class Case:
 
     def is_in(self, kernel: str) -> bool:
         """Tell whether a kernel, as 6.12, has it."""
-        return tuple(map(int, kernel.split("."))) >= self.since
+        release = kernel.rpartition(":")[2]
+        return tuple(map(int, release.split("."))) >= self.since
 
     def port(self, protocol: str) -> int:
         """Tell the case by its port, since a path may have several."""
@@ -107,11 +108,10 @@ every_card = pytest.mark.parametrize("name", CARDS)
 both_protocols = pytest.mark.parametrize("protocol", list(MESSAGES))
 
 
-def compile_programs(folder):
+def compile_programs(folder, kernel):
     folder.mkdir()
     for name in ("counted", "tun_vpn"):
-        source, program = HERE / f"{name}.c", folder / name
-        subprocess.run(["gcc", "-O2", "-o", program, source], check=True)
+        compile_c(kernel, HERE / f"{name}.c", folder / name)
     with compiled("redirect.bpf.c", f"-DIFINDEX={NETKIT_INDEX}") as program:
         shutil.copy(program, folder / "redirect.o")
     return folder
@@ -122,7 +122,7 @@ def guest(kernel, tmp_path_factory):
     if os.environ.get("LATPROF_VM_PATHS") != "1":
         pytest.skip("three minutes a kernel: set LATPROF_VM_PATHS=1")
     folder = tmp_path_factory.mktemp("paths")
-    programs = compile_programs(tmp_path_factory.mktemp("built") / "programs")
+    programs = compile_programs(tmp_path_factory.mktemp("built") / "programs", kernel)
     traffic = programs / "traffic.sh"
     cases = "\n".join(case.script() for case in CASES.values() if case.is_in(kernel))
     traffic.write_text(f"exec >/dev/shm/sent\n{cases}\ntrue\n")

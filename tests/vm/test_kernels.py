@@ -13,8 +13,9 @@ from collections import Counter
 from itertools import product
 
 import pytest
-from guest import HERE, boot
+from guest import HERE, TWO_ENDS, boot
 from latprof_agent.probes.flight_probes import FLIGHT_PROBES
+from other_machine import compile_c
 
 STAGES = (
     *("application", "send_queue", "qdisc", "transit"),
@@ -27,6 +28,9 @@ SIZES_BYTES = (64, 1473, 65507)
 ROUNDS = 20
 DELAY_NS = 10_000_000
 TOLERANCE_NS = 100_000
+# From netem's time to the driver's hook: its timer, and its dequeue.
+OWN_TOLERANCE_NS = 20_000
+OWN_MESSAGES = 100
 
 TALK = shlex.quote(str(HERE.parent / "recordings" / "talk.py"))
 # Of no more than it takes to load all programs, and to read what is sent: a guest
@@ -48,12 +52,24 @@ step sweep run --protocol both --sizes 64,1473,65507 --rounds 20 --warmup 0 \
 """
 # The first run also brings the programs into memory: while the guest waits for the
 # host's files, a clock that skips idle time runs far ahead.
-EXACT = """
+EXACT = f"""
 bare="--protocol tcp --sizes 64 --rounds 300 --rate 0 --delay 0"
 step off run $bare --no-probes --json --out off
 step on run $bare --json --out on
 step netem run --protocol both --sizes 64 --rounds 20 --warmup 0 --rate 0 \
     --delay 10ms --emulator never --json --out netem
+{TWO_ENDS}
+ip netns exec a tc qdisc add dev v root netem delay 10ms
+cp %(counted)s /dev/shm/counted
+cat >sends.sh <<'END'
+exec >/dev/shm/out/sent
+for n in 1 2; do
+    for protocol in {" ".join(PROTOCOLS)}; do
+        /dev/shm/counted $protocol a b 10.0.0.2 700$n {OWN_MESSAGES} 1 64
+    done
+done
+END
+step own run --no-lab --json --out own -- bash sends.sh
 """
 
 
@@ -69,7 +85,11 @@ def swept(kernel, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def delayed(kernel, tmp_path_factory):
-    return boot(kernel, "exact", EXACT, tmp_path_factory.mktemp("exact"))
+    folder = tmp_path_factory.mktemp("exact")
+    counted = folder / "counted"
+    compile_c(kernel, HERE / "counted.c", counted)
+    script = EXACT % {"counted": shlex.quote(str(counted))}
+    return boot(kernel, "exact", script, folder)
 
 
 def test_every_program_that_is_to_be_used_loads(loaded):
@@ -105,6 +125,23 @@ def test_an_older_kernel_is_refused_by_what_it_lacks(old_kernel, tmp_path):
     (line,) = (tmp_path / "run.err").read_text().splitlines()
     assert line == (
         f"latprof: cannot follow messages: xmit: {lacks}; use Linux 5.17 or later"
+    )
+    assert (tmp_path / "run.status").read_text() == "1\n"
+    assert (tmp_path / "groups.left").read_text() == ""
+
+
+def test_a_kernel_without_fentry_is_refused_by_that(kernel_without_fentry, tmp_path):
+    guest = boot(kernel_without_fentry, "real", REFUSED, tmp_path)
+    asked = json.loads(guest.output("probes"))
+    lacking = {one["quantity"] for one in asked if "ENOTSUPP" in one["reason"]}
+    assert lacking == {"send (tcp)", "send (udp)", "ready", "read (udp)"}
+    assert not {one["verifier_log"] for one in asked} - {""}
+    (line,) = (tmp_path / "run.err").read_text().splitlines()
+    assert line == (
+        "latprof: cannot follow messages: ready: kernel has no tracepoint"
+        " sk_data_ready; kernel refuses on_ready_fentry: libbpf: prog"
+        " 'on_ready_fentry': failed to attach: Operation not supported (ENOTSUPP);"
+        " use a kernel that has fentry (on arm64 Linux 6.4 or later)"
     )
     assert (tmp_path / "run.status").read_text() == "1\n"
     assert (tmp_path / "groups.left").read_text() == ""
@@ -174,6 +211,19 @@ def test_a_known_delay_reads_true_in_transit(delayed):
     # message on its way just then is late
     assert late[len(late) * 9 // 10] <= TOLERANCE_NS, late
     assert sorted(int(r["qdisc_ns"]) for r in rows)[len(rows) * 9 // 10] <= TOLERANCE_NS
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_netem_of_the_senders_own_device_is_in_qdisc(delayed, protocol):
+    """All of it, and nothing else: of the second time, when all is in memory."""
+    rows = [r for r in delayed.rows("own") if r["protocol"] == protocol]
+    rows = [r for r in rows if r["destination_port"] == "7002"]
+    late = sorted(int(row["qdisc_ns"]) - DELAY_NS for row in rows)
+    print(protocol, late)
+    assert len(late) == OWN_MESSAGES
+    assert late[0] >= 0
+    assert late[-1] <= OWN_TOLERANCE_NS, late
 
 
 @pytest.mark.thorough

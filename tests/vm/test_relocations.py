@@ -15,10 +15,9 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from guest import HERE
 from latprof_agent.probes.layout import OBJECT
+from other_machine import HOME, installed_package, machine_of
 
-HOME = Path(os.environ.get("VMRUN_HOME", HERE.parents[1] / "build" / "vm"))
 PATH = os.environ["PATH"] + ":/usr/sbin:/sbin"
 
 # What is tested by another name than its own.
@@ -61,8 +60,15 @@ def lacking(kernel: Path, built: Path) -> dict[str, set[str]]:
     return dict(found)
 
 
+def types_of(kernel):
+    """Give a file with a kernel's types."""
+    return HOME / "k" / kernel / ("btf" if machine_of(kernel) else "vmlinux")
+
+
 def test_what_is_read_is_there_or_tested_before(any_kernel):
-    assert lacking(HOME / "k" / any_kernel / "vmlinux", OBJECT) == {}
+    machine = machine_of(any_kernel)
+    built = installed_package(machine) / OBJECT.name if machine else OBJECT
+    assert lacking(types_of(any_kernel), built) == {}
 
 
 SOURCE = """
@@ -90,5 +96,5 @@ def test_a_field_that_no_kernel_has_is_named(any_kernel, tmp_path):
     headers = subprocess.check_output(["gcc", "-print-multiarch"], text=True).strip()
     clang = ["clang", "-g", "-O2", "-target", "bpf", f"-I/usr/include/{headers}"]
     subprocess.run([*clang, "-c", source, "-o", built], check=True)
-    found = lacking(HOME / "k" / any_kernel / "vmlinux", built)
+    found = lacking(types_of(any_kernel), built)
     assert found == {"raw_tp/sys_enter": {"struct sock.sk_no_such_field"}}

@@ -4,12 +4,11 @@ It starts, is scraped, reads its configuration again, is killed by the watchdog 
 hangs, starts again and ends, each as systemd sees it.
 """
 
-import os
 import shlex
 from pathlib import Path
 
 import pytest
-from guest import VENV, boot
+from guest import boot
 from latprof_agent.privileges import KEPT
 
 # A guest finds out how fast its clock is when it boots: four times too fast where the
@@ -37,7 +36,7 @@ with urllib.request.urlopen("http://127.0.0.1:9989/metrics") as page:
 SCRIPT = """
 cat >/usr/local/bin/latprof <<END
 #!/bin/sh
-PYTHONPATH=%(path)s exec %(python)s -m latprof_agent "\\$@"
+PYTHONPATH=$PYTHONPATH exec $python -m latprof_agent "\\$@"
 END
 chmod 755 /usr/local/bin/latprof
 units=/etc/systemd/system toml=/etc/latprof/agent.toml
@@ -99,8 +98,6 @@ def guest(kernel, tmp_path_factory):
     if not Path("/lib/systemd/systemd").exists():
         pytest.skip("no systemd here; apt-get install systemd")
     words = {
-        "path": os.environ.get("PYTHONPATH", ""),
-        "python": VENV / "bin" / "python3",
         "packaging": PACKAGING,
         "metrics": METRICS,
         "traffic": TRAFFIC,

@@ -5,10 +5,10 @@ of tests/kernel. What a guest adds is short against what they wait.
 """
 
 import json
-import subprocess
 
 import pytest
 from guest import HERE, boot
+from other_machine import compile_c
 from told_stories import check_parts, first_parts
 
 pytestmark = pytest.mark.thorough
@@ -36,8 +36,7 @@ def told(kernel, tmp_path_factory):
     """Give the stories of a reader that is slow in some way."""
     folder = tmp_path_factory.mktemp("stories")
     reader = folder / "slow_reader"
-    words = ["-O1", "-fno-omit-frame-pointer", SOURCE, "-o", reader, "-lpthread"]
-    subprocess.run(["gcc", *words], check=True)
+    compile_c(kernel, SOURCE, reader, "-O1", "-fno-omit-frame-pointer", "-lpthread")
     script = SCRIPT.format(
         reader=reader, slow_ms=SLOW_MS, messages=EVERY * TIMES, every=EVERY
     )

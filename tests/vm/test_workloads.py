@@ -6,12 +6,11 @@ against what a guest adds, on a busy host, too.
 
 import json
 import os
-import shlex
 import statistics
 from collections import Counter
 
 import pytest
-from guest import VENV, boot
+from guest import boot
 from latprof_analysis.report.load_text import load_sentences
 
 pytestmark = pytest.mark.thorough
@@ -31,8 +30,6 @@ ROUNDS, WARMUP = 20, 2
 REQUEST, REPLY = "loaded", "loaded reply"
 OPS = ("GET", "SET", "EXISTS", "EVICT")
 
-ECHO = f"{shlex.quote(str(VENV / 'bin' / 'python3'))} -m latprof_agent echo"
-
 # What tc says at last is of a queue that is empty.
 SCRIPT = f"""
 plain="--rate 0 --delay 0 --json"
@@ -46,7 +43,7 @@ step netem run bulk --protocol udp --channels 1 --volume {NETEM_BYTES} \
 step ops run ops --backend floor --payload-sizes 1000,100000 \
     --rounds {ROUNDS} $plain --out ops
 
-{ECHO} --port 7107 --json >echo.out 2>echo.err &
+$python -m latprof_agent echo --port 7107 --json >echo.out 2>echo.err &
 until grep -q listens echo.err; do sleep 0.1; done
 step to run --to 127.0.0.1:7107 --sizes 64 --rounds {ROUNDS} --warmup {WARMUP} \
     --json --out to

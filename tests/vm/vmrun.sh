@@ -3,12 +3,14 @@
 # vmrun.sh SERIES 'COMMAND' - run a command as root under another kernel.
 #
 # Boots a kernel that vmfetch.sh has made ready, in QEMU without KVM, on this
-# machine's own files: / is read-only under an overlay in memory, so that
-# nothing the guest writes reaches the host, but for the shared folder. Prints
+# machine's own files (of another machine: on those that vmfetch.sh unpacked, and on
+# this checkout): / is read-only under an overlay in memory, so that nothing the
+# guest writes reaches the host, but for the shared folder. Prints
 # what COMMAND (bash) prints and exits with its status; 124 if time was up, 125
 # if the guest did not come up or died.
 #
 #   VMRUN_MODE     real    (default) two CPUs, the host's clock
+#                  parallel  two CPUs, each a thread of the host's: arm64 only
 #                  exact   one CPU whose clock counts instructions (2 ns each) and
 #                          skips idle time: delays are exact to 10 us on a loaded
 #                          host. While the guest waits for a file its clock runs
@@ -24,6 +26,7 @@
 #   VMRUN_SHARE    a folder that the guest may write, at the same path
 #   VMRUN_TIMEOUT  seconds of the host's time               (default 300)
 #   VMRUN_MEMORY   of the guest                             (default 2G)
+#   VMRUN_CPU      QEMU's model of an arm64 processor       (default neoverse-n1)
 #   VMRUN_HOME     where the kernels are                    (default build/vm)
 #   VMRUN_LOG      keep the kernel's console here           (default: not kept)
 
@@ -57,13 +60,14 @@ share() {
 set_clock() {
 	case $1 in
 	real) arguments+=(-accel 'tcg,thread=single,tb-size=512' -smp 2) ;;
+	parallel) arguments+=(-accel 'tcg,thread=multi,tb-size=512' -smp 2) ;;
 	exact)
 		arguments+=(
 			-accel 'tcg,thread=single,tb-size=512' -smp 1
 			-icount 'shift=1,sleep=off' -rtc clock=vm
 		)
 		;;
-	*) die "VMRUN_MODE must be real or exact, got $1" ;;
+	*) die "VMRUN_MODE must be real, parallel or exact, got $1" ;;
 	esac
 }
 
@@ -99,40 +103,71 @@ add_cables() {
 write_control() { # FOLDER COMMAND
 	mkdir "$1"
 	printf '%s\n' "$2" >"$1/command"
-	printf 'FOLDER=%q\nSHARE=%q\nSYSTEMD=%q\n' \
-		"$PWD" "$shared" "${VMRUN_SYSTEMD:-}" >"$1/settings"
+	printf '%s=%q\n' FOLDER "$PWD" SHARE "$shared" SYSTEMD "${VMRUN_SYSTEMD:-}" \
+		OUTPUT "$output" CHECKOUT "$checkout" >"$1/settings"
 }
 
-# The guest dies with whoever started this, however that ends.
+# Sets qemu, append, output (the guest's second serial line) and arguments of a machine.
 # Without AVX: QEMU 7.2 gets some of it wrong, so that numpy sorts wrongly. The kernel
 # is to do without cmpxchg16b (141), after which a guest's flags were those of a register
 # once (a double fault in kmalloc); numpy asks the processor, and needs it to be there.
+set_machine() { # MACHINE
+	case $1 in
+	amd64)
+		qemu=qemu-system-x86_64 output=/dev/ttyS1
+		append='console=ttyS0 tsc=reliable no_timer_check clearcpuid=141'
+		arguments+=(-cpu "max,la57=off,avx=off,avx2=off" -serial chardev:output)
+		;;
+	arm64)
+		qemu=qemu-system-aarch64 output=/dev/ttyS0
+		append='console=ttyAMA0'
+		arguments+=(
+			-machine virt -cpu "${VMRUN_CPU:-neoverse-n1}"
+			-device "pci-serial,chardev=output"
+		)
+		;;
+	*) die "no machine $1 is known" ;;
+	esac
+}
+
+# The guest dies with whoever started this, however that ends.
 boot() { # KERNEL
-	local qemu seconds
+	local running seconds
 	setpriv --pdeathsig KILL timeout -k 5 "${VMRUN_TIMEOUT:-300}" \
-		setpriv --pdeathsig KILL qemu-system-x86_64 \
-		-nodefaults -no-user-config -display none -no-reboot \
-		-cpu max,la57=off,avx=off,avx2=off -m "${VMRUN_MEMORY:-2G}" \
+		setpriv --pdeathsig KILL "$qemu" \
+		-nodefaults -no-user-config -display none -no-reboot -m "${VMRUN_MEMORY:-2G}" \
 		-chardev "file,id=console,path=$console" -serial chardev:console \
-		-chardev stdio,id=output,signal=off -serial chardev:output \
+		-chardev stdio,id=output,signal=off \
 		-kernel "$1/vmlinux" -initrd "$1/initramfs" -append \
-		"console=ttyS0 loglevel=7 $HANGS_END tsc=reliable no_timer_check mitigations=off nokaslr clearcpuid=141" \
+		"$append loglevel=7 $HANGS_END mitigations=off nokaslr" \
 		"${arguments[@]}" </dev/null &
-	qemu=$!
+	running=$!
 	for ((seconds = 0; seconds < COMES_UP_IN; seconds++)); do
 		[ ! -e "$scratch/control/up" ] || break
-		kill -0 "$qemu" 2>/dev/null || break
+		kill -0 "$running" 2>/dev/null || break
 		sleep 1
 	done
-	[ -e "$scratch/control/up" ] || kill "$qemu" 2>/dev/null || true
-	wait "$qemu"
+	[ -e "$scratch/control/up" ] || kill "$running" 2>/dev/null || true
+	wait "$running"
 }
 
 main() {
 	[ $# = 2 ] || die "usage: vmrun.sh SERIES 'COMMAND'"
-	local kernel=${VMRUN_HOME:-$HERE/../../build/vm}/k/$1 status boots
+	local home=${VMRUN_HOME:-$HERE/../../build/vm} kernel machine root=/ checkout=''
+	local status boots
+	kernel=$home/k/$1
 	[ -e "$kernel/initramfs" ] || die "kernel $1 is not there; run vmfetch.sh $1"
 	arguments=()
+	case $1 in
+	*:*)
+		machine=${1%%:*}
+		root=$home/root/$machine
+		checkout=$(realpath "$HERE/../..")
+		share checkout "$checkout" none ,readonly=on
+		;;
+	*) machine=amd64 ;;
+	esac
+	set_machine "$machine"
 	set_clock "${VMRUN_MODE:-real}"
 	# shellcheck disable=SC2086 # one word per model
 	add_cards ${VMRUN_NICS:-}
@@ -144,7 +179,7 @@ main() {
 	console=${VMRUN_LOG:-$scratch/console}
 	shared=$(realpath "${VMRUN_SHARE:-$(mktemp -d -p "$scratch")}")
 	write_control "$scratch/control" "$2"
-	share root / none ,readonly=on
+	share root "$root" none ,readonly=on
 	share modules "$kernel/lib/modules/$(<"$kernel/release")" none ,readonly=on
 	share share "$shared" none
 	share control "$scratch/control" none
