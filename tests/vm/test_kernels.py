@@ -216,14 +216,17 @@ def test_a_known_delay_reads_true_in_transit(delayed):
 @pytest.mark.thorough
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_netem_of_the_senders_own_device_is_in_qdisc(delayed, protocol):
-    """All of it, and nothing else: of the second time, when all is in memory."""
+    """All of it, and nothing else: of the second time, when all is in memory.
+
+    A flow's first message may be later by ten more (18 us on arm64's 7.3).
+    """
     rows = [r for r in delayed.rows("own") if r["protocol"] == protocol]
     rows = [r for r in rows if r["destination_port"] == "7002"]
-    late = sorted(int(row["qdisc_ns"]) - DELAY_NS for row in rows)
-    print(protocol, late)
+    rows.sort(key=lambda row: int(row["send_ns"]))
+    late = [int(row["qdisc_ns"]) - DELAY_NS for row in rows]
     assert len(late) == OWN_MESSAGES
-    assert late[0] >= 0
-    assert late[-1] <= OWN_TOLERANCE_NS, late
+    assert min(late) >= 0
+    assert max(late[1:]) <= OWN_TOLERANCE_NS, late
 
 
 @pytest.mark.thorough
