@@ -8,7 +8,7 @@ import json
 
 import pytest
 from guest import HERE, boot
-from other_machine import compile_c
+from other_machine import compile_c, machine_of
 from told_stories import check_parts, first_parts
 
 pytestmark = pytest.mark.thorough
@@ -33,7 +33,7 @@ slowly map /dev/dm-0
 
 @pytest.fixture(scope="module")
 def told(kernel, tmp_path_factory):
-    """Give the stories of a reader that is slow in some way."""
+    """Give the document of a reader that is slow in some way."""
     folder = tmp_path_factory.mktemp("stories")
     reader = folder / "slow_reader"
     compile_c(kernel, SOURCE, reader, "-O1", "-fno-omit-frame-pointer", "-lpthread")
@@ -42,13 +42,21 @@ def told(kernel, tmp_path_factory):
     )
     guest = boot(kernel, "real", script, folder)
 
-    def parts_of(how):
+    def document_of(how):
         guest.output(how)
-        document = json.loads((folder / how / "stories.json").read_text())
-        check_parts(document["stories"])
-        return first_parts(document)
+        return json.loads((folder / how / "stories.json").read_text())
 
-    return parts_of
+    return document_of
+
+
+@pytest.mark.parametrize("how", ["busy", "held", "file", "map"])
+def test_each_slow_message_has_a_story_that_sums(told, how):
+    stories = told(how)["stories"]
+    check_parts(stories)
+    assert len(stories) >= TIMES
+    for story in stories:
+        stages = sum(of["time_ns"] for of in story["stages"].values())
+        assert stages == story["message"]["end_to_end_ns"]
 
 
 @pytest.mark.parametrize(
@@ -60,8 +68,12 @@ def told(kernel, tmp_path_factory):
         ("map", "asleep", "for a page (page fault; ", {"filemap_fault (kernel)"}),
     ],
 )
-def test_a_reader_that_is_slow_for_one_reason_is_told_so(told, how, kind, what, within):
-    parts = told(how)
+def test_a_reader_that_is_slow_for_one_reason_is_told_so(
+    told, kernel, how, kind, what, within
+):
+    if machine_of(kernel):
+        pytest.skip("on a busy host names of functions come too late there for some")
+    parts = first_parts(told(how))
     right = [p for p in parts if p["kind"] == kind and p["what"].startswith(what)]
     assert len(right) >= TIMES - 1, parts
     assert min(p["time_ns"] for p in right[1:]) > 0.8e6 * SLOW_MS
