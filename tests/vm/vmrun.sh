@@ -111,11 +111,13 @@ write_control() { # FOLDER COMMAND
 # Without AVX: QEMU 7.2 gets some of it wrong, so that numpy sorts wrongly. The kernel
 # is to do without cmpxchg16b (141), after which a guest's flags were those of a register
 # once (a double fault in kmalloc); numpy asks the processor, and needs it to be there.
-set_machine() { # MACHINE
+# Linux 7 gives BPF no storage without it (kmalloc_nolock): nothing would be followed.
+set_machine() { # MACHINE SERIES
 	case $1 in
 	amd64)
 		qemu=qemu-system-x86_64 output=/dev/ttyS1
-		append='console=ttyS0 tsc=reliable no_timer_check clearcpuid=141'
+		append='console=ttyS0 tsc=reliable no_timer_check'
+		case $2 in [1-6].*) append+=' clearcpuid=141' ;; esac
 		arguments+=(-cpu "max,la57=off,avx=off,avx2=off" -serial chardev:output)
 		;;
 	arm64)
@@ -167,7 +169,7 @@ main() {
 		;;
 	*) machine=amd64 ;;
 	esac
-	set_machine "$machine"
+	set_machine "$machine" "$1"
 	set_clock "${VMRUN_MODE:-real}"
 	# shellcheck disable=SC2086 # one word per model
 	add_cards ${VMRUN_NICS:-}
