@@ -57,6 +57,23 @@ def duration(ns: float | None, digits: int = 3) -> str:
     return NOT_ENOUGH if ns is None else _scaled(ns, _TIMES, digits)
 
 
+def duration_band(low_ns: float | None, high_ns: float | None) -> str:
+    """Write between which durations in ns one lies; None is an end that is open.
+
+    Examples
+    --------
+    >>> duration_band(4096, 8192), duration_band(8192, None), duration_band(4, 4)
+    ('4.10 to 8.19 us', 'above 8.19 us', '4.00 ns')
+    """
+    if high_ns is None:
+        return NOT_ENOUGH if low_ns is None else f"above {duration(low_ns)}"
+    low, high = duration(low_ns or 0), duration(high_ns)
+    if low == high:
+        return high
+    number, unit = low.split(" ")
+    return f"{number if high.endswith(f' {unit}') else low} to {high}"
+
+
 def rate(bits_per_second: float | None, digits: int = 4) -> str:
     """Write a rate in bit/s that was measured."""
     if bits_per_second is None:

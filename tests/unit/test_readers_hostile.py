@@ -14,7 +14,7 @@ from latprof_analysis.read.schema import MESSAGES
 
 DATA = Path(__file__).parent.parent / "data"
 FILES = sorted(path for path in DATA.rglob("*") if path.is_file())
-_OTHERS = ("run.json", "summary.json", "make.sh")
+_OTHERS = ("run.json", "summary.json", "make.sh", "README.md")
 READABLE = [path for path in FILES if path.name not in _OTHERS]
 HEADER = ",".join(column.name for column in MESSAGES.columns)
 BELONG = f"where {len(MESSAGES.columns)} belong"
@@ -61,7 +61,7 @@ def message(**values: object) -> str:
         ('{"start": {}, "int', "JSON breaks off in line 1 column"),
         ("[" * 100_000, "JSON"),
         (b'{"a": "\xff"}', "byte 7 is no UTF-8"),
-        ('{"a": 1}', "neither iperf3's nor irtt's"),
+        ('{"a": 1}', "its JSON is of no known format"),
         ("[1]", "its JSON is no object"),
         ('{"format":1,"state":"done","folder":"x"}', "give the folder"),
         ('{"start":{},"intervals":[],"end":{},"error":"no\\nroute"}', r"no\\nroute"),

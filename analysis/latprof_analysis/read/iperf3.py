@@ -9,6 +9,9 @@ section 6.4.1).
 What was transferred is in ``end`` for each direction: ``sum_sent``,
 ``sum_received`` and for UDP ``sum``, which the receiver counted whichever side wrote
 the file; of ``--bidir`` the other direction's end in ``_bidir_reverse``.
+
+A file may hold several tests, text around them, a test that was interrupted (with
+its reason in ``error``), and the events of ``--json-stream``, a line each.
 """
 
 from __future__ import annotations
@@ -19,12 +22,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latprof_analysis.read.json_document import number, part, read_json
+from latprof_analysis.read.json_document import number, part, read_objects
 from latprof_analysis.read.result import (
     ReadError,
     Samples,
     Seen,
     Skipped,
+    joined,
     samples_of_file,
     shown,
 )
@@ -50,6 +54,7 @@ _FIGURES = (
     ("lost_packets", "lost_packets", 1.0),
     ("jitter_ns", "jitter_ms", 1e6),
 )
+_SHOWN = 200  # characters of what iperf3 says itself
 _NEEDED = ("start", "end", "bytes")
 _OTHER_WAY = "_bidir_reverse"
 _TO_SERVER, _TO_CLIENT = "to the server", "to the client"
@@ -63,9 +68,12 @@ _BY_RECEIVER = (
 )
 
 
+_EVENTS = {"start", "interval", "end", "error"}
+
+
 def matches(seen: Seen) -> bool:
-    """Whether a document has what every test has."""
-    return {"start", "intervals", "end"} <= seen.keys
+    """Whether a document has what every test has, or every event."""
+    return {"start", "intervals", "end"} <= seen.keys or seen.keys == {"event", "data"}
 
 
 def read_iperf3(path: Path) -> Samples:
@@ -77,16 +85,65 @@ def read_iperf3(path: Path) -> Samples:
     each direction what was sent and received, lost and resent; None where that is
     not known. Intervals that iperf3 itself omitted (``-O``) are in neither.
     """
-    document = read_json(path)
-    if error := document.get("error"):
-        raise ReadError(path, f"iperf3 failed: {shown(error)}")
+    objects = read_objects(path)
+    tests, notes = _tests(objects.found), []
+    if objects.rest:
+        notes.append(f"text beside the JSON: {shown(objects.rest, _SHOWN)}")
+    parts = []
+    for i, document in enumerate(tests, 1):
+        samples = _read_test(path, document)
+        if error := document.get("error"):
+            why = shown(error, _SHOWN)
+            of = f" {i} of {len(tests)}" if len(tests) > 1 else ""
+            if samples is None:
+                if len(tests) == 1:
+                    raise ReadError(path, f"iperf3 failed: {why}")
+                notes.append(f"test{of} failed: {why}")
+                continue
+            notes.append(f"test{of} was interrupted: {why}")
+        elif samples is None:
+            raise ReadError(path, "it has no intervals")
+        parts.append(samples)
+    if not parts:
+        raise ReadError(path, f"no test of {len(tests)} has intervals: {notes[-1]}")
+    found = joined(parts)
+    if notes:
+        found.meta["notes"] = notes
+    return found
+
+
+def _tests(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the documents of tests, and those that streams of events make up."""
+    found: list[dict[str, Any]] = []
+    for document in objects:
+        event = document.get("event")
+        if event not in _EVENTS or "data" not in document:
+            found.append(document)
+            continue
+        if event == "start" or not found:
+            found.append({"start": {}, "intervals": [], "end": {}})
+        if event == "interval":
+            found[-1].setdefault("intervals", []).append(document["data"])
+        else:
+            found[-1][event] = document["data"]
+    return found
+
+
+def _read_test(path: Path, document: dict[str, Any]) -> Samples | None:
+    """Read a test; None where it has no intervals."""
     start = part(path, document, "start", dict)
     end = part(path, document, "end", dict)
+    intervals = part(path, document, "intervals", list)
+    if not intervals:
+        return None
     test = part(path, start, "test_start", dict)
-    table, skipped = _table(path, part(path, document, "intervals", list))
+    table, skipped = _table(path, intervals)
     skipped.check(len(table), "it has no intervals")
     timed = table[table["srtt_ns"] > 0]
     block = number(test.get("blksize"))
+    if document.get("error"):
+        # whose other end has not said what it received, which is then 0
+        end = {name: of for name, of in end.items() if "sum_received" not in name}
     meta = {
         "latency": LATENCY if len(timed) else NO_LATENCY,
         "protocol": str(test.get("protocol", "")),
@@ -169,18 +226,16 @@ def _table(path: Path, intervals: list[Any]) -> tuple[pd.DataFrame, Skipped]:
 
 
 def _why_wrong(stream: Any) -> str | None:
+    """Say what is wrong with a stream; of a figure that is none the rest holds."""
     if not isinstance(stream, dict):
         return "a stream must be an object"
-    names = [*_NEEDED, *(key for _, key, _ in _FIGURES if key in stream)]
-    for key in names:
+    for key in _NEEDED:
         if number(stream.get(key)) is None:
             return f"{key} must be a number from 0, got {shown(stream.get(key))}"
     return None
 
 
 def _row(place: int, stream: dict[str, Any]) -> list[Any]:
-    figures = [
-        np.nan if key not in stream else factor * float(stream[key])
-        for _, key, factor in _FIGURES
-    ]
+    found = [(number(stream.get(key)), factor) for _, key, factor in _FIGURES]
+    figures = [np.nan if value is None else factor * value for value, factor in found]
     return [place, stream.get("socket", 0), bool(stream.get("sender")), *figures]

@@ -8,18 +8,22 @@ be missing, or, named `ANY`, of all.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from latprof_analysis.read.paths import BYTE_ORDER_MARK, opened
-from latprof_analysis.read.result import ReadError, shown
+from latprof_analysis.read.paths import BYTE_ORDER_MARK, numbered_lines, opened
+from latprof_analysis.read.result import ReadError, Skipped, shown
 
 # Counts of bytes, packets or nanoseconds are below: they fit 64 bits.
 MOST = 1 << 63
 # Of a file that holds every round trip: 370,000 of irtt's. In memory they take six
 # times as much, and whatever it holds 25 times.
 MOST_BYTES = 256 << 20
+_OBJECT_BEGINS = re.compile(r"^[ \t]*\{", re.M)
+# As C's printf writes what is no number, where JSON has NaN.
+_NOT_A_NUMBER = re.compile(r"([:,\[]\s*)-?(?:nan|inf)\b")
 
 
 def read_json(path: Path, most_bytes: int | None = None) -> dict[str, Any]:
@@ -27,6 +31,85 @@ def read_json(path: Path, most_bytes: int | None = None) -> dict[str, Any]:
 
     More is `MOST_BYTES`, if nothing is given.
     """
+    text = _text(path, most_bytes)
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ReadError(path, _breaks_off(error)) from error
+    except (RecursionError, ValueError) as error:  # hostile: [[[[..., 9999...
+        raise ReadError(path, f"its JSON cannot be parsed: {error}") from error
+    if not isinstance(document, dict):
+        raise ReadError(path, "its JSON is no object")
+    return document
+
+
+class Objects(NamedTuple):
+    """The objects that stand in a file one after another, and what else does.
+
+    `rest` is the first line of text before, between or behind them, or says that the
+    last one breaks off.
+    """
+
+    found: list[dict[str, Any]]
+    rest: str = ""
+
+
+def read_objects(path: Path) -> Objects:
+    """Read all objects of a file, each from the beginning of a line on.
+
+    Tools write warnings before their JSON and errors behind it, and nan where they
+    divide by 0; ReadError where there is no whole object.
+    """
+    text = _text(path, None)
+    place, rest = 0, ""
+    found: list[dict[str, Any]] = []
+    decoder = json.JSONDecoder()
+    while begin := _OBJECT_BEGINS.search(text, place):
+        rest = rest or text[place : begin.start()].strip()
+        try:
+            document, place = decoder.raw_decode(text, begin.end() - 1)
+        except json.JSONDecodeError as error:
+            if _NOT_A_NUMBER.search(text, place):
+                text = text[:place] + _NOT_A_NUMBER.sub(r"\1NaN", text[place:])
+                continue
+            if not found:
+                raise ReadError(path, _breaks_off(error)) from error
+            rest, place = f"{rest} (it breaks off)".strip(), len(text)
+        except (RecursionError, ValueError) as error:
+            raise ReadError(path, f"its JSON cannot be parsed: {error}") from error
+        else:
+            found.append(document)
+    if not found:
+        raise ReadError(path, "its JSON is no object")
+    return Objects(found, (rest or text[place:].strip()).partition("\n")[0])
+
+
+def first_keys(path: Path, start: bytes) -> Set[str]:
+    """Return the keys of the first object, which may be a line or the whole file."""
+    line = start.lstrip().partition(b"\n")[0]
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError):
+        document = read_objects(path).found[0]
+    if not isinstance(document, dict):
+        raise ReadError(path, "its JSON is no object")
+    return document.keys()
+
+
+def json_lines(path: Path, skipped: Skipped) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Give the objects of a file that has one in each line, and the lines' numbers."""
+    for line, raw in numbered_lines(path):
+        try:
+            document = json.loads(raw)
+        except (ValueError, RecursionError):
+            document = None
+        if isinstance(document, dict):
+            yield line, document
+        elif raw.strip():
+            skipped.add(line, "no JSON object")
+
+
+def _text(path: Path, most_bytes: int | None) -> str:
     most_bytes = most_bytes or MOST_BYTES
     with opened(path) as file:
         data = file.read(most_bytes + 1)
@@ -36,17 +119,14 @@ def read_json(path: Path, most_bytes: int | None = None) -> dict[str, Any]:
     if not data.strip():
         raise ReadError(path, "it is empty")
     try:
-        document = json.loads(data.decode("utf-8"))
+        return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ReadError(path, f"byte {error.start} is no UTF-8") from error
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno} column {error.colno}"
-        raise ReadError(path, f"its JSON breaks off in {where}: {error.msg}") from error
-    except (RecursionError, ValueError) as error:  # hostile: [[[[..., 9999...
-        raise ReadError(path, f"its JSON cannot be parsed: {error}") from error
-    if not isinstance(document, dict):
-        raise ReadError(path, "its JSON is no object")
-    return document
+
+
+def _breaks_off(error: json.JSONDecodeError) -> str:
+    where = f"line {error.lineno} column {error.colno}"
+    return f"its JSON breaks off in {where}: {error.msg}"
 
 
 def part(path: Path, document: Any, name: str, kind: type[Any]) -> Any:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 
-from latprof_analysis.read import clear, iperf3, irtt, proxystore, sockperf, tmsn
+from latprof_analysis.read import (
+    clear,
+    fping,
+    iperf3,
+    irtt,
+    mtr,
+    ping,
+    proxystore,
+    sockperf,
+    tmsn,
+)
 from latprof_analysis.read.columns import read_columns
-from latprof_analysis.read.json_document import read_json
+from latprof_analysis.read.json_document import first_keys
 from latprof_analysis.read.lines import check_line_ends
 from latprof_analysis.read.parquet import MAGIC, opened_parquet
 from latprof_analysis.read.paths import (
@@ -23,6 +35,7 @@ from latprof_analysis.read.run_folder import TABLE_FORMATS, read_runs
 from latprof_analysis.read.table import column_list
 
 _LOOKED_AT_BYTES = 1 << 20
+_BEHIND_TEXT = re.compile(rb"^[ \t]*\{\s*[\"}]", re.M)
 _FILES = {
     **TABLE_FORMATS,
     "proxystore": Format(proxystore.matches, proxystore.read_proxystore),
@@ -32,6 +45,9 @@ _FILES = {
     "sockperf-log": Format(sockperf.matches_log, sockperf.read_sockperf_log),
     "iperf3": Format(iperf3.matches, iperf3.read_iperf3),
     "irtt": Format(irtt.matches, irtt.read_irtt),
+    "ping": Format(ping.matches, ping.read_ping),
+    "fping": Format(fping.matches, fping.read_fping),
+    "mtr": Format(mtr.matches, mtr.read_mtr),
 }
 FORMATS = ("run", *_FILES)
 
@@ -54,23 +70,36 @@ def detect(path: Path | str) -> str:
         if is_run_folder(path):
             return "run"
         raise ReadError(path, f"the folder has none of {', '.join(TABLE_FILES)}")
-    seen = _seen(path)
-    for name, form in _FILES.items():
-        if form.matches(seen):
-            return name
+    seen = Seen()
+    for seen in _looks(path):
+        for name, form in _FILES.items():
+            if form.matches(seen):
+                return name
     raise ReadError(path, _why_unknown(seen))
 
 
-def _seen(path: Path) -> Seen:
+def _looks(path: Path) -> Iterator[Seen]:
+    """Give what a file may be seen as: JSON or text, then JSON behind text."""
     with opened(path) as file:
         start = file.read(_LOOKED_AT_BYTES).removeprefix(BYTE_ORDER_MARK)
     if not start.strip():
         raise ReadError(path, "it is empty")
     if start.startswith(MAGIC):
         with opened_parquet(path) as file:
-            return Seen(columns=file.schema_arrow.names)
-    if start.lstrip()[:1] in b"{[":
-        return Seen(keys=read_json(path).keys())
+            yield Seen(columns=file.schema_arrow.names)
+        return
+    first = start.lstrip()[:1]
+    if first != b"{":
+        yield _text_seen(path, start)
+    if first in b"{[":
+        yield Seen(keys=first_keys(path, start))
+    elif behind := _BEHIND_TEXT.search(start):
+        with suppress(ReadError):  # the braces may be of anything
+            yield Seen(keys=first_keys(path, start[behind.start() :]))
+        yield _text_seen(path, start)
+
+
+def _text_seen(path: Path, start: bytes) -> Seen:
     if b"\n" not in start:
         check_line_ends(path, start)
     header = start.partition(b"\n")[0].decode("utf-8", "replace")
@@ -81,7 +110,7 @@ def _why_unknown(seen: Seen) -> str:
     if {"format", "state", "folder"} <= seen.keys:
         return "it describes a run; give the folder that it is in"
     if not seen.columns:
-        return "its JSON is neither iperf3's nor irtt's"
+        return f"its JSON is of no known format; known are {', '.join(FORMATS)}"
     if b"\0" in seen.start:
         return "it is binary, of no known format"
     known = f"no known format; known are {', '.join(FORMATS)}"

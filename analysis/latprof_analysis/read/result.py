@@ -8,7 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from latprof_analysis.errors import LatprofError
+from latprof_analysis.stats.quantiles import rank, ranks_around, samples_needed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,6 +113,92 @@ class Skipped:
         return sorted(self.rows, key=lambda row: row.line)
 
 
+class Losses(NamedTuple):
+    """How many messages of a kind were sent, and how many of these were lost."""
+
+    sent: int
+    lost: int
+
+
+class Band(NamedTuple):
+    """A quantile of a histogram: between these ends, in ns.
+
+    ``low_95_ns`` and ``high_95_ns`` are the ends for the population, of values that do
+    not depend on each other; inf where they are too few to bound it.
+    """
+
+    low_ns: float
+    high_ns: float
+    low_95_ns: float
+    high_95_ns: float
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """A histogram of latencies as a file has it: their order and values are gone.
+
+    Attributes
+    ----------
+    low_ns, high_ns : ndarray of float64, shape (b,)
+        Ends of each bucket, in any order; buckets may overlap, as those of several
+        files do. One without end ends at inf.
+    count : ndarray of int64, shape (b,)
+        Values in it; of one at least it is not 0.
+    """
+
+    low_ns: NDArray[np.float64]
+    high_ns: NDArray[np.float64]
+    count: NDArray[np.int64]
+
+    @property
+    def n(self) -> int:
+        """Count all values."""
+        return int(self.count.sum())
+
+    def __add__(self, other: Buckets) -> Buckets:
+        columns = ("low_ns", "high_ns", "count")
+        return Buckets(
+            *(np.append(getattr(self, name), getattr(other, name)) for name in columns)
+        )
+
+    def quantile(self, p: float) -> Band:
+        """Return where the `p` quantile of the values lies.
+
+        Since each value is at least its bucket's low end, the k-th value is at least
+        the k-th low end; and so of high ends.
+
+        Examples
+        --------
+        >>> found = Buckets(np.array([0, 4.0]), np.array([4, 8.0]), np.array([5, 95]))
+        >>> found.quantile(0.5)
+        Band(low_ns=4.0, high_ns=8.0, low_95_ns=4.0, high_95_ns=8.0)
+        """
+        n = self.n
+        below, above = ranks_around(p, n, 0.95)
+        here = rank(p, n)
+        return Band(
+            self._ranked(self.low_ns, here),
+            self._ranked(self.high_ns, here),
+            self._ranked(self.low_ns, below) if below >= 1 else -np.inf,
+            self._ranked(self.high_ns, above) if above <= n else np.inf,
+        )
+
+    def _ranked(self, ends: NDArray[np.float64], of: int) -> float:
+        order = np.argsort(ends, kind="stable")
+        return float(ends[order][np.searchsorted(np.cumsum(self.count[order]), of)])
+
+    def percentiles(self) -> dict[str, Band]:
+        """Return by name those that there are enough values for."""
+        shown = {name: p for name, p in _OF_HISTOGRAMS if self.n >= samples_needed(p)}
+        return {name: self.quantile(p) for name, p in shown.items()}
+
+
+_OF_HISTOGRAMS = (
+    *(("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99)),
+    *(("p99.9", 0.999), ("p99.99", 0.9999)),
+)
+
+
 @dataclass
 class Samples:
     """Latencies of one or many files, in one form whatever they came from.
@@ -138,6 +228,10 @@ class Samples:
         no payload went either way. The rest by format.
     table : DataFrame or None
         The rows of the file as its format has them, where that is more.
+    losses : dict of str to Losses
+        By kind. Of a kind that is not among them the file does not say what was lost.
+    histograms : dict of str to Buckets
+        By kind, of those of which the file has no single latencies.
     """
 
     frame: pd.DataFrame
@@ -146,13 +240,22 @@ class Samples:
     format: str
     meta: dict[str, Any] = field(default_factory=dict)
     table: pd.DataFrame | None = None
+    losses: dict[str, Losses] = field(default_factory=dict)
+    histograms: dict[str, Buckets] = field(default_factory=dict)
+
+    @property
+    def lost(self) -> int | None:
+        """Count what was lost of all kinds; None where the files do not say."""
+        if not self.losses:
+            return None
+        return sum(losses.lost for losses in self.losses.values())
 
     def as_dict(self) -> dict[str, Any]:
         """Return for JSON what was read, without the rows themselves."""
         return {
             "format": self.format,
             "rows": len(self.frame),
-            "lost": int(self.frame["lost"].sum()),
+            "lost": self.lost,
             "skipped_rows": self.skipped_rows,
             "skipped": [str(row) for row in self.skipped],
             "meta": self.meta,
@@ -165,11 +268,79 @@ def samples_of_file(
     meta: dict[str, Any],
     *,
     table: pd.DataFrame | None = None,
+    losses: dict[str, Losses] | None = None,
+    histograms: dict[str, Buckets] | None = None,
     **columns: Any,
 ) -> Samples:
-    """Return what was read of a file; columns are those of `samples_frame`."""
+    """Return what was read of a file; columns are those of `samples_frame`.
+
+    Losses are those that are given, or, of rows of which some may be lost, these.
+    """
     frame = samples_frame(len(columns["latency_ns"]), skipped.path, **columns)
-    return Samples(frame, skipped.in_order(), skipped.count, form, meta, table)
+    if losses is None:
+        losses = losses_of(frame) if "lost" in columns else {}
+    return Samples(
+        frame,
+        skipped.in_order(),
+        skipped.count,
+        form,
+        meta,
+        table,
+        losses,
+        histograms or {},
+    )
+
+
+class Statistic(NamedTuple):
+    """What a file gives of all latencies of a kind, and of how many."""
+
+    kind: str
+    statistic: str
+    latency_ns: float
+    n: int | None = None
+    size_bytes: int | None = None
+
+
+def samples_of_statistics(
+    skipped: Skipped,
+    form: str,
+    meta: dict[str, Any],
+    statistics: Sequence[Statistic],
+    *,
+    table: pd.DataFrame | None = None,
+    losses: dict[str, Losses] | None = None,
+    histograms: dict[str, Buckets] | None = None,
+) -> Samples:
+    """Return what was read of a file without single latencies."""
+    rows = [*statistics]
+    for kind, buckets in (histograms or {}).items():
+        rows += [
+            Statistic(kind, name, band.high_ns, buckets.n)
+            for name, band in buckets.percentiles().items()
+            if np.isfinite(band.high_ns)
+        ]
+    return samples_of_file(
+        skipped,
+        form,
+        meta,
+        table=table,
+        losses=losses or {},
+        histograms=histograms,
+        kind=[row.kind for row in rows],
+        size_bytes=[row.size_bytes for row in rows],
+        latency_ns=[row.latency_ns for row in rows],
+        statistic=[row.statistic for row in rows],
+        count=[row.n for row in rows],
+    )
+
+
+def losses_of(frame: pd.DataFrame) -> dict[str, Losses]:
+    """Count by kind the rows of what was lost, of a frame that has all of them."""
+    lost = frame.groupby("kind", observed=True)["lost"].agg(["size", "sum"])
+    return {
+        str(kind): Losses(int(sent), int(gone))
+        for kind, sent, gone in lost.itertuples()
+    }
 
 
 def samples_frame(length: int, source: Any, **columns: Any) -> pd.DataFrame:
@@ -212,11 +383,11 @@ class Format(NamedTuple):
     read: Callable[[Path], Samples]
 
 
-def shown(cell: object) -> str:
+def shown(cell: object, most: int = _SHOWN_CHARACTERS) -> str:
     """Quote a cell for a message: short, and without control characters."""
     text = str(cell)
-    if len(text) > _SHOWN_CHARACTERS:
-        text = text[:_SHOWN_CHARACTERS] + "..."
+    if len(text) > most:
+        text = text[:most] + "..."
     return repr(text)
 
 
@@ -233,6 +404,7 @@ def joined(parts: Iterable[Samples]) -> Samples:
     latencies = list(dict.fromkeys(part.meta.get("latency", "") for part in parts))
     modes = [part.meta.get("reply_modes", {}) for part in parts]
     tables = [part.table for part in parts if part.table is not None]
+    notes = [note for part in parts for note in part.meta.get("notes", ())]
     return Samples(
         frame=concatenated([part.frame for part in parts]),
         skipped=[row for part in parts for row in part.skipped],
@@ -242,9 +414,34 @@ def joined(parts: Iterable[Samples]) -> Samples:
             "latency": "; ".join(latencies),
             "reply_modes": _agreed(modes),
             "files": [part.meta for part in parts],
+            "notes": list(dict.fromkeys(notes)),
         },
         table=concatenated(tables) if len(tables) == len(parts) else None,
+        losses=_added(parts),
+        histograms=_merged(parts),
     )
+
+
+def _merged(parts: Sequence[Samples]) -> dict[str, Buckets]:
+    found: dict[str, Buckets] = {}
+    for part in parts:
+        for kind, one in part.histograms.items():
+            found[kind] = found[kind] + one if kind in found else one
+    return found
+
+
+def _added(parts: Sequence[Samples]) -> dict[str, Losses]:
+    """Add up the losses of kinds of which each file that has them says some."""
+    found: dict[str, Losses] = {}
+    silent: set[str] = set()
+    for part in parts:
+        for kind, one in part.losses.items():
+            before = found.get(kind, Losses(0, 0))
+            found[kind] = Losses(before.sent + one.sent, before.lost + one.lost)
+        kinds = part.frame["kind"].cat
+        used = kinds.categories[np.unique(kinds.codes[kinds.codes >= 0])]
+        silent |= set(map(str, used)) - part.losses.keys()
+    return {kind: one for kind, one in found.items() if kind not in silent}
 
 
 def _agreed(modes: list[dict[str, Any]]) -> dict[str, Any]:

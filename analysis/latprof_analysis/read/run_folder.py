@@ -51,6 +51,7 @@ from latprof_analysis.read.result import (
     Samples,
     Seen,
     concatenated,
+    losses_of,
     samples_frame,
 )
 from latprof_analysis.read.rows import Rows, no_rows
@@ -468,7 +469,10 @@ class Runs:
             lost=lost,
         )
         meta = {"latency": timed.latency, "notes": self.notes, "runs": self.documents}
-        return Samples(frame, self.skipped, self.skipped_rows, "run", meta)
+        losses = losses_of(frame) if table == "round_trips" else {}
+        return Samples(
+            frame, self.skipped, self.skipped_rows, "run", meta, losses=losses
+        )
 
 
 def read_runs(

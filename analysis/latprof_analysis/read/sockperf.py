@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from latprof_analysis.read.paths import numbered_lines
 from latprof_analysis.read.result import (
+    Losses,
     ReadError,
     Samples,
     Seen,
@@ -91,9 +92,10 @@ _STATISTICS = (
     (re.compile(rf"percentile\s+{_NUMBER}\s*=\s*{_NUMBER}"), None),
     (re.compile(rf"<(MAX)> observation\s*=\s*{_NUMBER}"), "max"),
     (re.compile(rf"<(MIN)> observation\s*=\s*{_NUMBER}"), "min"),
-    (re.compile(rf"(avg)-(?:latency|rtt)\s*=\s*{_NUMBER}"), "mean"),
+    (re.compile(rf"(avg)-(?:latency|lat|rtt)\s*=\s*{_NUMBER}"), "mean"),
 )
-_BEGINS = re.compile(r"---> |avg-(latency|rtt)")
+# before 3.7 "avg-lat=" without "ency"
+_BEGINS = re.compile(r"---> |avg-(latency|lat|rtt)\b")
 _THROUGHPUT = re.compile(r"Summary: Message Rate is")
 _SERVER = re.compile(r"Printing statistics for Server No: (\d{1,9})")
 _COUNTS = {
@@ -127,6 +129,7 @@ def read_sockperf(path: Path) -> Samples:
     rows: list[tuple[str, str, float]] = []
     counts: dict[str, int] = {}
     observed: dict[str, int] = {}
+    dropped: dict[str, int] = {}
     server = "server 0"
     for line, raw in numbered_lines(path):
         text = raw.decode("utf-8", "replace")
@@ -140,6 +143,8 @@ def read_sockperf(path: Path) -> Samples:
                 counts[name] = int(match[1])
         if "observations" in text:
             observed[server] = counts.get("observations", 0)
+        if "dropped" in text:
+            dropped[server] = counts.get("dropped_messages", 0)
         if match := _BEGINS.search(text):
             quantity = _WHOLE if match[1] == "rtt" else quantity
             if statistic := _statistic(text):
@@ -149,6 +154,11 @@ def read_sockperf(path: Path) -> Samples:
     skipped.check(len(rows), "sockperf printed no latency: no reply came")
     servers, statistics, latencies = zip(*rows, strict=True)
     kinds = [f"{server}{quantity.server}" for server in servers]
+    losses = {
+        f"{server}{quantity.server}": _lost(observed[server], lost)
+        for server, lost in dropped.items()
+        if server in observed
+    }
     return samples_of_file(
         skipped,
         "sockperf",
@@ -157,12 +167,18 @@ def read_sockperf(path: Path) -> Samples:
             "reply_modes": dict.fromkeys(kinds, quantity.reply_mode),
             **counts,
         },
+        losses=losses,
         kind=kinds,
         size_bytes=counts.get("message_bytes"),
         latency_ns=_US * np.array(latencies),
         statistic=list(statistics),
         count=[observed.get(server) for server in servers],
     )
+
+
+def _lost(answered: int, dropped: int) -> Losses:
+    """Count what was lost of the messages that a reply was asked for."""
+    return Losses(answered + dropped, dropped)
 
 
 def _statistic(text: str) -> tuple[str, float] | None:
@@ -178,7 +194,8 @@ def read_sockperf_log(path: Path) -> Samples:
     ``table`` has sequence, sent_ns, received_ns and rtt_ns, which is the whole
     round trip, by sockperf's clock since its start.
     """
-    header, quantity, size = _find_header(path)
+    header, quantity, counts = _find_header(path)
+    size, dropped = counts.get("message_bytes"), counts.get("dropped_messages")
     reader = TableReader(path, _schema(quantity), header_line=header)
     log = reader.frame()
     reader.skipped.check(len(log), "its log has no round trips")
@@ -203,18 +220,20 @@ def read_sockperf_log(path: Path) -> Samples:
             "message_bytes": size,
         },
         table=table,
+        losses={} if dropped is None else {quantity.ping: _lost(len(log), dropped)},
         kind=quantity.ping,
         size_bytes=size,
         latency_ns=_US * log[quantity.column].to_numpy(np.float64),
     )
 
 
-def _find_header(path: Path) -> tuple[int, _Quantity, int | None]:
-    """Return the log's header line, what it has, and the size that stands before."""
-    size = None
+def _find_header(path: Path) -> tuple[int, _Quantity, dict[str, int]]:
+    """Return the log's header line, what it has, and the counts that stand before."""
+    counts: dict[str, int] = {}
     for line, raw in islice(numbered_lines(path), _HEADER_WITHIN):
         if header := _LOG_HEADER.match(raw):
-            return line, _WHOLE if header[1] == b"rtt" else _HALF, size
-        if match := _COUNTS["message_bytes"].search(raw.decode("utf-8", "replace")):
-            size = int(match[1])
+            return line, _WHOLE if header[1] == b"rtt" else _HALF, counts
+        for name, pattern in _COUNTS.items():
+            if match := pattern.search(raw.decode("utf-8", "replace")):
+                counts[name] = int(match[1])
     raise ReadError(path, f"its first {_HEADER_WITHIN} lines have no log")

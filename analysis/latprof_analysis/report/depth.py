@@ -33,6 +33,7 @@ from latprof_analysis.report.sentences import (
 )
 from latprof_analysis.report.tables import (
     FEW,
+    bucket_parts,
     exchange_parts,
     given_parts,
     histogram_parts,
@@ -107,6 +108,7 @@ def _of_samples(document: Figures) -> Iterator[Part]:
             title = f"{kind}: {n} {'latency' if n == 1 else 'latencies'}{lost}"
             sizes = {f"{size} B": one for size, one in figures["sizes"].items()}
             yield times_table(title, "size", sizes)
+        yield from bucket_parts({kind: figures})
         yield from given_parts({kind: figures}, len(figures["given"]))
         yield from sample_fit_parts(kind, figures)
     yield from transfer_parts(document)

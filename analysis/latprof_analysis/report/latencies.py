@@ -10,7 +10,7 @@ import pandas as pd
 
 from latprof_analysis.csv_cells import guarded
 from latprof_analysis.fit.wire import Packets
-from latprof_analysis.read.result import Samples
+from latprof_analysis.read.result import Losses, Samples
 from latprof_analysis.report.answer import fit_text
 from latprof_analysis.report.fit import fit_parts, size_figure, size_points
 from latprof_analysis.report.groups import sizes_figure
@@ -26,7 +26,7 @@ from latprof_analysis.report.parts import (
 )
 from latprof_analysis.report.percentile_tables import SHOWN, Row, percentile_table
 from latprof_analysis.report.stage_parts import floats
-from latprof_analysis.report.tables import transfer_parts
+from latprof_analysis.report.tables import bucket_parts, transfer_parts
 from latprof_analysis.report.tails import mode_parts, pieces_figure, sample_ccdf_figure
 from latprof_analysis.report.time import BY_PLACE, level_parts, level_rows, time_figure
 from latprof_analysis.report.words import bytes_text, duration_text, number
@@ -49,7 +49,8 @@ def sample_sections(study: Study) -> list[Section]:
     found = (study.document.get("samples") or {}).get("kinds") or {}
     by_kind = {guarded(str(kind)): figures for kind, figures in found.items()}
     what = str(study.document.get("latency") or "latency")
-    sizes = [*_sizes(by_kind, what), *_given(frame[frame["statistic"] != "each"])]
+    given = frame[frame["statistic"] != "each"]
+    sizes = [*_sizes(by_kind, what), *bucket_parts(found), *_given(given)]
     losses = {kind: figures.get("loss") for kind, figures in by_kind.items()}
     lost = {kind: loss for kind, loss in losses.items() if loss and loss["model"]}
     no_stages = Missing("Stages", "these files hold latencies, and no stamps of stages")
@@ -61,7 +62,9 @@ def sample_sections(study: Study) -> list[Section]:
         Section("fit", "Fit: D = aS + b", _fits(kinds, by_kind)),
         Section("distribution", "Distribution", _tails(kinds, by_kind)),
         Section("time", "In the order of the file", _order(kinds, by_kind)),
-        Section("loss", "Loss", [_losses(frame), *loss_model_parts(lost)]),
+        Section(
+            "loss", "Loss", [_losses(study.samples.losses), *loss_model_parts(lost)]
+        ),
     ]
 
 
@@ -163,12 +166,10 @@ def _order(kinds: _Kinds, by_kind: _Figures) -> list[Part]:
     return [time_figure(series, "latency", marks, BY_PLACE), *level_parts(levels)]
 
 
-def _losses(frame: pd.DataFrame) -> Part:
-    lost = frame.groupby("kind", observed=True)["lost"].agg(["sum", "size"])
-    if not int(lost["sum"].sum()):
-        return Text(f"None of {number(len(frame))} rows is marked as lost.")
-    rows = [
-        [str(kind), number(row["sum"]), number(row["size"])]
-        for kind, row in lost.iterrows()
-    ]
+def _losses(losses: Mapping[str, Losses]) -> Part:
+    if not losses:
+        return Missing("Lost", "these files do not say what was lost")
+    if not any(each.lost for each in losses.values()):
+        return Text(f"None of {number(sum(o.sent for o in losses.values()))} was lost.")
+    rows = [[k, number(each.lost), number(each.sent)] for k, each in losses.items()]
     return Table("Lost, by kind", ["kind", "lost", "of"], rows)

@@ -30,6 +30,7 @@ from latprof_analysis.report.sentences import (
 )
 from latprof_analysis.report.sweep_parts import sweep_tables
 from latprof_analysis.report.tables import (
+    bucket_parts,
     exchange_parts,
     given_parts,
     histogram_parts,
@@ -46,6 +47,7 @@ from latprof_analysis.text import (
     counted,
     counts,
     duration,
+    duration_band,
     percent,
     plural,
     short_duration,
@@ -208,21 +210,39 @@ def _ways(pair: Pair) -> str:
 
 
 def _of_samples(kind: str, figures: Mapping[str, Any]) -> str:
-    if not figures["n"]:
-        return _of_given(kind, figures["given"])
-    text = _lost(figures["lost"], figures["n"] + figures["lost"])
-    n = "1 latency" if figures["n"] == 1 else f"{figures['n']:,} latencies"
-    return f"{kind}: {n}, {_median_and_tail(_of_all(figures))}; {text}"
+    """Say how long a kind took, and what was lost if the file says so."""
+    lost, histogram = figures["lost"], figures["histogram"]
+    losses = [] if lost is None else [_lost(lost, figures["sent"])]
+    if figures["n"]:
+        n = "1 latency" if figures["n"] == 1 else f"{figures['n']:,} latencies"
+        took = f"{n}, {_median_and_tail(_of_all(figures))}"
+    elif histogram:
+        took = _of_histogram(histogram)
+    else:
+        took = _of_given(figures["given"])
+    texts = [*filter(None, [took]), *losses]
+    return f"{kind}: {'; '.join(texts)}" if texts else ""
 
 
-def _of_given(kind: str, given: Sequence[Mapping[str, Any]]) -> str:
+def _of_histogram(histogram: Mapping[str, Any]) -> str:
+    """Say between what the median and the farthest percentile lie."""
+    found = histogram["percentiles"]
+    names = [name for name in ("p50", *_TAILS) if name in found][:2]
+    texts = [
+        f"{name} {duration_band(found[name]['low_ns'], found[name]['high_ns'])}"
+        for name in names
+    ]
+    return ", ".join([f"a histogram of {histogram['n']:,}", *texts])
+
+
+def _of_given(given: Sequence[Mapping[str, Any]]) -> str:
     """Say from where to where the medians or means of a file's rows go."""
     for statistic in ("p50", "mean", "smoothed"):
         ends = [row["median_ns"] for row in given if row["statistic"] == statistic]
         if ends:
             low, high = duration(min(ends)), duration(max(ends))
             text = low if low == high else f"{low} to {high}"
-            return f"{kind}: {statistic} {text}, as the file gives it"
+            return f"{statistic} {text}, as the file gives it"
     return ""
 
 
@@ -391,6 +411,7 @@ def _tables(document: Mapping[str, Any], room: int) -> Iterator[Part]:
         if figures["n"]
     }
     yield from _size_table("latency", timed, room)
+    yield from bucket_parts(kinds)
     yield from given_parts(kinds, _MOST_GIVEN)
     yield from transfer_parts(document)
     yield from histogram_parts(document, most=2)

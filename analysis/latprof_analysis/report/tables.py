@@ -17,7 +17,15 @@ from latprof_analysis.report.sentences import (
     ways_of,
 )
 from latprof_analysis.stages import PROBE_STATISTICS, part_label
-from latprof_analysis.text import NOT_ENOUGH, counted, duration, percent, plural, rate
+from latprof_analysis.text import (
+    NOT_ENOUGH,
+    counted,
+    duration,
+    duration_band,
+    percent,
+    plural,
+    rate,
+)
 
 COLUMNS = ("p50", "p90", "p99", "p99.9", "max")
 FEW = "-: too few for that percentile (p90 needs 100, p99 1000, p99.9 10000)"
@@ -205,6 +213,26 @@ def _lost_of(lost: float | None, packets: float | None) -> str:
 
 
 _POOLED = "of all"  # messages behind the means that a file gives
+
+
+def bucket_parts(kinds: Mapping[str, Mapping[str, Any]]) -> list[Part]:
+    """Lay out between what the percentiles of histograms in files lie."""
+    rows = [
+        [
+            *(kind, name, duration_band(band["low_ns"], band["high_ns"])),
+            duration_band(band["low_95_ns"], band["high_95_ns"]),
+            str(figures["histogram"]["n"]),
+        ]
+        for kind, figures in kinds.items()
+        if figures["histogram"]
+        for name, band in figures["histogram"]["percentiles"].items()
+    ]
+    columns = ["kind", "percentile", "in the bucket", "95%", "n"]
+    note = (
+        "A file of buckets has no order: nothing is said of modes, time or dependence."
+    )
+    title = "a histogram, as the file has it"
+    return [Table(title, columns, rows, note)] if rows else []
 
 
 def given_parts(kinds: Mapping[str, Mapping[str, Any]], most: int) -> list[Part]:

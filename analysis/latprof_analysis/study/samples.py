@@ -13,7 +13,7 @@ from latprof_analysis.fit.estimates import ReplyMode
 from latprof_analysis.fit.line import fit_round_trips
 from latprof_analysis.fit.natural import WHOLE, Natural, are_free, fit_natural
 from latprof_analysis.fit.rounds import Floats
-from latprof_analysis.read.result import Samples
+from latprof_analysis.read.result import Buckets, Losses, Samples
 from latprof_analysis.stages import BLANK
 from latprof_analysis.study import findings
 from latprof_analysis.study.analysis import Study
@@ -45,15 +45,21 @@ def study_samples(samples: Samples, reply_mode: ReplyMode | None) -> Study:
         )
     modes = samples.meta.get("reply_modes", {})
     each = frame[(frame["statistic"] == _EACH) & ~frame["lost"]]
+    of_kinds = {str(kind): rows for kind, rows in frame.groupby("kind", observed=True)}
     kinds = {
-        str(kind): _kind(rows, modes.get(str(kind), reply_mode), str(kind) in modes)
-        for kind, rows in frame.groupby("kind", observed=True)
+        kind: {
+            **_losses(rows, samples.losses.get(kind)),
+            **_kind(rows, modes.get(kind, reply_mode), kind in modes),
+            **_histogram(rows, samples.histograms.get(kind)),
+        }
+        for kind in dict.fromkeys((*of_kinds, *samples.losses))
+        for rows in (of_kinds.get(kind, frame[:0]),)
     }
     document = {
         "format": 1,
         "input": samples.as_dict(),
         "latency": samples.meta.get("latency", ""),
-        "samples": {"n": len(each), "lost": int(frame["lost"].sum()), "kinds": kinds},
+        "samples": {"n": len(each), "lost": samples.lost, "kinds": kinds},
         "transfers": _transfers(samples),
         "fit": next((k["fit"] for k in kinds.values() if "model" in k["fit"]), None),
         "notes": list(samples.meta.get("notes", [])),
@@ -110,14 +116,11 @@ def _by_size(each: pd.DataFrame) -> dict[str, Any]:
 def _kind(
     rows: pd.DataFrame, reply_mode: ReplyMode | None, known: bool
 ) -> dict[str, Any]:
-    lost = rows["lost"].to_numpy(bool)
-    each = rows[(rows["statistic"] == _EACH).to_numpy() & ~lost]
+    each = rows[((rows["statistic"] == _EACH) & ~rows["lost"]).to_numpy()]
     times = floats(each["latency_ns"])
     found = {
         "n": len(each),
-        "lost": int(lost.sum()),
         "sizes": _by_size(each),
-        "given": _given(rows),
         **_fits(each if len(each) else _means(rows), reply_mode, known),
     }
     if len(each):
@@ -125,9 +128,37 @@ def _kind(
         found["tail"] = findings.tail(times, sizes)
         alike = size_groups(each["size_bytes"])[1]
         found["time"] = findings.over_time(above_usual(alike, times))
-    if (rows["statistic"] == _EACH).any():
+    return found
+
+
+def _losses(rows: pd.DataFrame, losses: Losses | None) -> dict[str, Any]:
+    """Say what was lost of a kind, as far as the file says it.
+
+    A model needs the order, of a file in which each of what was lost has its row.
+    """
+    if losses is None:
+        return {"sent": None, "lost": None}
+    found: dict[str, Any] = {"sent": losses.sent, "lost": losses.lost}
+    lost = rows["lost"].to_numpy(bool)[(rows["statistic"] == _EACH).to_numpy()]
+    if lost.size and Losses(lost.size, int(lost.sum())) == losses:
         found["loss"] = findings.losses(lost)
     return found
+
+
+def _histogram(rows: pd.DataFrame, buckets: Buckets | None) -> dict[str, Any]:
+    """Return where percentiles of a histogram lie, and what else the file gives."""
+    if buckets is None:
+        return {"histogram": None, "given": _given(rows)}
+    found = buckets.percentiles()
+    ends = {
+        name: {end: findings.finite(value) for end, value in band._asdict().items()}
+        for name, band in found.items()
+    }
+    others = rows[~rows["statistic"].isin(list(found)).to_numpy()]
+    return {
+        "histogram": {"n": buckets.n, "percentiles": ends},
+        "given": _given(others),
+    }
 
 
 def _given(rows: pd.DataFrame) -> list[dict[str, Any]]:
