@@ -63,7 +63,7 @@ def duration_band(low_ns: float | None, high_ns: float | None) -> str:
     Examples
     --------
     >>> duration_band(4096, 8192), duration_band(8192, None), duration_band(4, 4)
-    ('4.10 to 8.19 us', 'above 8.19 us', '4.00 ns')
+    ('4.10 to 8.19 us', 'above 8.19 us', '4 ns')
     """
     if high_ns is None:
         return NOT_ENOUGH if low_ns is None else f"above {duration(low_ns)}"

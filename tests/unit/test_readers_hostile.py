@@ -180,7 +180,9 @@ def test_a_unit_that_cannot_be_is_refused(write):
         ("a\n\n\n", {"latency_column": "a", "unit": "ms"}, "it has no latency"),
         ("a\nx\ny\n", {"latency_column": "a", "unit": "ms"}, "a must be a number"),
         ("a\n1\n", {"latency_column": "a"}, "unit of column 'a' must be given"),
-        ("a\n1\n", {"unit": "ms"}, "latency_column must be given"),
+        ("a\n1\n", {"unit": "ms"}, "of any CSV --latency-column names the column"),
+        ("a\n1\n", {"size_column": "a"}, "latency_column must be given"),
+        ("h : 1 2\n", {"unit": "ms"}, "latency_column must be given with unit"),
         (
             "a\n1\n",
             {"latency_column": "a", "unit": "ms", "size_column": "a"},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import json
 import re
 from pathlib import Path
@@ -285,9 +287,417 @@ FORMS = {
     **{f"fping_{name}.txt": "fping" for name in ("C", "D", "q", "lost")},
     **{f"mtr.{name}": "mtr" for name in ("json", "csv", "raw", "report")},
     "iperf3_interrupted.json": "iperf3",
+    **dict.fromkeys(("wrk.txt", "wrk_404.txt", "wrk_latency.txt"), "wrk"),
+    **{"wrk2.txt": "wrk2", "hey.txt": "hey", "hey.csv": "hey-csv", "oha.txt": "oha"},
+    **{"oha.json": "oha-json", "ab.txt": "ab", "ab_g.tsv": "ab-gnuplot"},
+    **{"k6.txt": "k6", "k6.csv": "k6-csv", "k6.json": "k6-json"},
+    **{"k6_summary.json": "k6-summary", "vegeta.txt": "vegeta"},
+    **{f"vegeta.{end}": f"vegeta-{end}" for end in ("csv", "json")},
+    **{"vegeta_report.json": "vegeta-report", "vegeta_hdr.txt": "percentile-table"},
+    **{f"netperf{end}.txt": "netperf" for end in ("", "_j", "_k")},
+    **{"netperf_o.txt": "netperf-csv", "memtier.txt": "memtier"},
+    **{"memtier.json": "memtier-json", "memtier_hdr_SET.hgrm": "hdr-log"},
+    **{"redis_benchmark.txt": "redis-benchmark"},
+    **{"redis_benchmark.csv": "redis-benchmark-csv", "hdr_v2.hlog": "hdr-log"},
+    **{"hdr_percentiles.hgrm": "percentile-table", "flent.flent.gz": "flent"},
+    **{"bcc_runqlat.txt": "log2-histogram", "netstacklat.txt": "log2-histogram"},
+    **{"owping.txt": "owping", "owping_raw.txt": "owping"},
+    **{f"capture_{of}": "capture" for of in ("icmp.pcap", "tcp.pcapng")},
+    **{f"iperf3{end}.txt": "iperf-text" for end in ("", "_2", "_udp", "_interrupted")},
+    **{f"iperf2{end}": "iperf-text" for end in (".txt", "_e.txt", ".csv", "_udp.csv")},
 }
 
 
 @pytest.mark.parametrize(("name", "form"), FORMS.items())
 def test_a_tools_file_is_known_by_its_content(name, form):
     assert detect(TOOLS / name) == form
+
+
+def printed(pattern: str, name: str) -> tuple[str, ...]:
+    """The groups of a line that a tool printed."""
+    found = re.search(pattern, text_of(name), re.M)
+    assert found, pattern
+    return found.groups() or (found[0],)
+
+
+# name, and what the file itself prints of which statistic in which unit, and the count
+SUMMARIES = {
+    "wrk_latency.txt": (
+        "request",
+        {
+            "mean": r"Latency +(\S+)us",
+            "max": r"Latency +\S+ +\S+ +(\S+)ms",
+            "p50": r"50% +(\S+)us",
+            "p99": r"99% +(\S+)ms",
+        },
+        r"(\d+) requests in",
+    ),
+    "hey.txt": (
+        "request",
+        {
+            "mean": r"Average:\s+(\S+) s",
+            "min": r"Fastest:\s+(\S+) s",
+            "max": r"Slowest:\s+(\S+) s",
+            "p50": r"50%% in (\S+) s",
+            "p99": r"99%% in (\S+) s",
+        },
+        r"\[200\]\s+(\d+) resp",
+    ),
+    "oha.txt": (
+        "request",
+        {
+            "mean": r"Average:\s+(\S+) s",
+            "max": r"Slowest:\s+(\S+) s",
+            "p50": r"50.00% in (\S+) s",
+            "p99": r"99.00% in (\S+) s",
+        },
+        r"\[200\] (\d+) resp",
+    ),
+    "ab.txt": (
+        "request",
+        {
+            "mean": r"Total: +\d+ +(\d+) +()",
+            "max": r"Total: .* (\d+)()$",
+            "p99": r"99% +(\d+)()$",
+        },
+        r"Complete requests: +(\d+)",
+    ),
+    "vegeta.txt": (
+        "request",
+        {
+            "min": r"max\] +(\S+)(µs),",
+            "p50": r"max\] +\S+, \S+, (\S+)(µs),",
+            "max": r"(\S+)(ms)$",
+        },
+        r"Requests .*\] +(\d+),",
+    ),
+    "netperf_k.txt": (
+        "transaction",
+        {
+            "min": r"MIN_LATENCY=(\d+)()",
+            "mean": r"MEAN_LATENCY=(\S+)()",
+            "max": r"MAX_LATENCY=(\d+)()",
+            "p50": r"P50_LATENCY=(\d+)()",
+            "p99": r"P99_LATENCY=(\d+)()",
+        },
+        None,
+    ),
+    "memtier.txt": (
+        "Gets",
+        {
+            "mean": r"Gets +(?:\S+ +){3}(\S+)()",
+            "p50": r"Gets +(?:\S+ +){4}(\S+)()",
+            "p99.9": r"Gets +(?:\S+ +){6}(\S+)()",
+        },
+        None,
+    ),
+}
+UNITS = {"us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
+OF_TOOL = {"ab.txt": "ms", "netperf_k.txt": "us", "memtier.txt": "ms"}
+
+
+@pytest.mark.parametrize("name", SUMMARIES)
+@pytest.mark.always
+def test_a_summary_gives_the_figures_that_it_prints(name):
+    kind, patterns, counted = SUMMARIES[name]
+    samples = read_samples(TOOLS / name)
+    given = given_of(samples, kind)
+    for statistic, pattern in patterns.items():
+        value, *unit = printed(pattern, name)
+        if not unit:
+            unit = [re.search(r"(us|ms| s)$", pattern)[0].strip()]
+        ns = float(value) * UNITS[unit[0] or OF_TOOL[name]]
+        assert given[statistic] == pytest.approx(ns), statistic
+    if counted:
+        n = int(printed(counted, name)[0])
+        mean = samples.frame[samples.frame["statistic"] == "mean"]
+        assert mean["count"].tolist() == [n]
+    assert samples.losses == {}
+
+
+def test_netperf_without_latencies_gives_the_mean_that_its_rate_is():
+    rate = float(text_of("netperf.txt").splitlines()[-2].split()[-1])
+    given = given_of(read_samples(TOOLS / "netperf.txt"), "transaction")
+    assert given == {"mean": pytest.approx(1e9 / rate)}
+    head, row = text_of("netperf_o.txt").splitlines()[1:3]
+    cells = dict(zip(head.split(","), map(float, row.split(",")), strict=True))
+    given = given_of(read_samples(TOOLS / "netperf_o.txt"), "transaction")
+    names = {"p99": "99th Percentile", "mean": "Mean", "max": "Maximum"}
+    for statistic, begin in names.items():
+        assert given[statistic] == 1e3 * cells[f"{begin} Latency Microseconds"]
+
+
+def test_wrk2_is_the_histogram_that_it_prints():
+    samples = read_samples(TOOLS / "wrk2.txt")
+    (kind,) = samples.histograms
+    assert samples.histograms[kind].n == int(
+        printed(r"Total count +=\s+(\d+)", "wrk2.txt")[0]
+    )
+    for p in ("50", "90"):
+        # wrk2 prints two digits
+        value, unit = printed(rf"^ {p}\.000% +([\d.]+)(us|ms)", "wrk2.txt")
+        band = samples.histograms[kind].quantile(int(p) / 100)
+        ns = float(value) * UNITS[unit]
+        assert band.low_ns <= ns * 1.01
+        assert band.high_ns >= ns * 0.99
+    mean, unit = printed(r"Latency +([\d.]+)(us|ms)", "wrk2.txt")
+    assert given_of(samples, kind)["mean"] == pytest.approx(float(mean) * UNITS[unit])
+
+
+def test_redis_benchmark_is_its_histogram_and_its_csv():
+    samples = read_samples(TOOLS / "redis_benchmark.txt")
+    assert samples.histograms["GET"].n == 500
+    figures = text_of("redis_benchmark.txt").split("p99       max\n")[1].split()
+    given = given_of(samples, "GET")
+    assert [given[n] / 1e6 for n in ("mean", "min", "max")] == [
+        pytest.approx(float(figures[i])) for i in (0, 1, 5)
+    ]
+    band = samples.histograms["GET"].quantile(0.95)
+    assert band.low_ns <= 1e6 * float(figures[3]) <= band.high_ns
+    rows = list(csv.DictReader(text_of("redis_benchmark.csv").splitlines()))
+    found = read_samples(TOOLS / "redis_benchmark.csv")
+    for row in rows:
+        given = given_of(found, row["test"])
+        assert given["p99"] == pytest.approx(1e6 * float(row["p99_latency_ms"]))
+        assert given["mean"] == pytest.approx(1e6 * float(row["avg_latency_ms"]))
+
+
+def test_k6_values_are_by_metric_and_what_is_no_time_is_left_out(capsys):
+    rows = list(csv.DictReader(text_of("k6.csv").splitlines()))
+    samples = read_samples(TOOLS / "k6.csv")
+    for metric in ("http_req_duration", "http_req_waiting", "iteration_duration"):
+        ms = [
+            float(row["metric_value"]) for row in rows if row["metric_name"] == metric
+        ]
+        assert (each_of(samples, metric) / 1e6).tolist() == list(map(pytest.approx, ms))
+        of_json = each_of(read_samples(TOOLS / "k6.json"), metric)
+        assert (of_json / 1e6).tolist() == list(map(pytest.approx, ms))
+    kinds = set(samples.frame["kind"])
+    assert not kinds & {"http_reqs", "vus", "data_sent", "http_req_failed"}
+    screen = screen_of(TOOLS / "k6.csv", capsys)
+    assert "left out, since no times that are known: http_reqs, " in screen
+    printed_us = printed(
+        r"http_req_duration\.+: avg=\S+ min=\S+ med=(\S+)µs", "k6.txt"
+    )[0]
+    for name in ("k6.txt", "k6_summary.json"):
+        given = given_of(read_samples(TOOLS / name), "http_req_duration")
+        assert given["p50"] == pytest.approx(1e3 * float(printed_us), rel=1e-3)
+
+
+def test_vegeta_says_the_same_in_all_its_forms():
+    report = json.loads(text_of("vegeta_report.json"))["latencies"]
+    given = given_of(read_samples(TOOLS / "vegeta_report.json"), "request")
+    names = {"min": "min", "mean": "mean", "50th": "p50", "99th": "p99", "max": "max"}
+    assert {names[k]: v for k, v in report.items() if k in names} == {
+        name: given[name] for name in names.values()
+    }
+    for name in ("vegeta.csv", "vegeta.json"):
+        samples = read_samples(TOOLS / name)
+        ns = each_of(samples)
+        assert (len(ns), ns.min(), ns.max()) == (50, report["min"], report["max"])
+        assert ns.mean() == pytest.approx(report["mean"], abs=1)
+        assert samples.losses == {"request": Losses(50, 0)}
+    table = read_samples(TOOLS / "vegeta_hdr.txt")
+    assert table.histograms["latency"].n == 50
+    assert table.histograms["latency"].quantile(0.5).high_ns == report["50th"]
+
+
+def test_vegeta_requests_without_an_answer_are_lost(tmp_path):
+    path = tmp_path / "a"
+    row = "1700000000000000000,{},2550092,0,0,{},,attack,0,GET,http://localhost/,\n"
+    path.write_text(
+        row.format(200, "") + row.format(0, "refused") + row.format(503, "")
+    )
+    assert read_samples(path).losses == {"request": Losses(3, 1)}
+
+
+def test_hey_and_ab_have_a_row_for_each_request_of_ab_without_order(capsys):
+    rows = list(csv.DictReader(text_of("hey.csv").splitlines()))
+    each = each_of(read_samples(TOOLS / "hey.csv"))
+    assert each.tolist() == [
+        pytest.approx(1e9 * float(r["response-time"])) for r in rows
+    ]
+    rows = list(csv.DictReader(text_of("ab_g.tsv").splitlines(), delimiter="\t"))
+    times = sorted(float(row["ttime"]) for row in rows)
+    samples = read_samples(TOOLS / "ab_g.tsv")
+    assert samples.histograms["request"].quantile(0.99).high_ns == 1e6 * times[197]
+    assert given_of(samples, "request")["max"] == 1e6 * times[-1]
+    assert "a histogram of 200" in screen_of(TOOLS / "ab_g.tsv", capsys)
+
+
+def test_oha_and_memtier_documents_have_their_figures():
+    document = json.loads(text_of("oha.json"))
+    given = given_of(read_samples(TOOLS / "oha.json"), "request")
+    assert given["mean"] == pytest.approx(1e9 * document["summary"]["average"])
+    for p, seconds in document["latencyPercentiles"].items():
+        assert given[p] == pytest.approx(1e9 * seconds)
+    gets = json.loads(text_of("memtier.json"))["ALL STATS"]["Gets"]
+    samples = read_samples(TOOLS / "memtier.json")
+    given = given_of(samples, "Gets")
+    assert given["max"] == pytest.approx(1e6 * gets["Max Latency"])
+    for name, p in (("p50.00", "p50"), ("p99.90", "p99.9")):
+        assert given[p] == pytest.approx(1e6 * gets["Percentile Latencies"][name])
+    counts = samples.frame[samples.frame["kind"] == "Gets"]["count"]
+    assert set(counts) == {gets["Count"]}
+
+
+def test_hdr_logs_hold_what_hdr_histogram_says_of_them():
+    figures = json.loads(text_of("hdr_v2_figures.json"))
+    (buckets,) = read_samples(TOOLS / "hdr_v2.hlog", unit="ns").histograms.values()
+    assert buckets.n == figures["count"]
+    assert buckets.low_ns.min() <= figures["min"] <= buckets.high_ns.min()
+    assert buckets.high_ns.max() == figures["max"]
+    for p in (50, 90, 95, 99, 99.9):
+        band = buckets.quantile(p / 100)
+        assert [band.low_ns, band.high_ns] == figures[f"p{p:g}"]
+    (table,) = read_samples(
+        TOOLS / "hdr_percentiles.hgrm", unit="ms"
+    ).histograms.values()
+    assert table.n == figures["count"]
+    for p in (50, 90, 99):
+        band = table.quantile(p / 100)
+        low, high = figures[f"p{p}"]
+        assert band.low_ns <= low + 500  # it prints us
+        assert band.high_ns >= high - 500
+
+
+def test_hdr_log_of_memtier_is_its_table_of_percentiles():
+    (log,) = read_samples(TOOLS / "memtier_hdr_SET.hgrm", unit="us").histograms.values()
+    (table,) = read_samples(
+        TOOLS / "memtier_hdr_SET.txt", unit="ms"
+    ).histograms.values()
+    assert log.n == table.n == 20
+    assert log.quantile(0.5).high_ns == pytest.approx(
+        table.quantile(0.5).high_ns, abs=5e3
+    )
+
+
+@pytest.mark.parametrize("name", ["hdr_v2.hlog", "hdr_percentiles.hgrm"])
+def test_a_histogram_without_a_unit_asks_for_it_and_has_no_word_of_order(name, capsys):
+    with pytest.raises(ReadError, match="its values have no unit; say it with --unit"):
+        read_samples(TOOLS / name)
+    words = ["analyze", str(TOOLS / name), "--unit", "ns", "--all"]
+    assert run_program(OFFLINE, VERSION, words) == 0
+    screen = capsys.readouterr().out
+    assert "has no order: nothing is said" in screen
+    for word in ("lost", "level", "correlation"):
+        assert word not in screen
+
+
+def test_a_percentile_table_named_as_a_column_is_still_a_histogram(tmp_path):
+    path = tmp_path / "a.csv"
+    rows = [f"{i / 10},{i / 100:.12f},{i * 100},1.0\n" for i in range(1, 101)]
+    path.write_text(
+        '"Value","Percentile","TotalCount","1/(1-Percentile)"\n' + "".join(rows)
+    )
+    samples = read_samples(path, latency_column="Value", unit="ms")
+    assert samples.histograms["latency"].n == 10_000
+    assert samples.histograms["latency"].quantile(0.5).high_ns == 5e6
+
+
+def test_log2_histograms_have_the_counts_they_were_printed_from():
+    """bcc's and netstacklat's own printing, of counts that stand in README.md."""
+    (found,) = read_samples(TOOLS / "bcc_runqlat.txt").histograms.values()
+    assert found.n == 233 + 742 + 203 + 173 + 24 + 30 + 100 + 300 + 11
+    # the 908th value: 333 are below 2 us, and 1042 below 4 us
+    assert found.quantile(0.5)[:2] == (2e3, 4e3)
+    by_host = read_samples(TOOLS / "bcc_tcprtt.txt").histograms
+    assert [one.n for one in by_host.values()] == [100, 47]
+    samples = read_samples(TOOLS / "netstacklat.txt")
+    # all since it began: the second print of tcp-start has the first one in it
+    assert samples.histograms["tcp-start"].n == 100
+    assert samples.histograms["tcp-start"].quantile(0.5)[:2] == (1020.0, 2050.0)
+    assert given_of(samples, "tcp-start")["mean"] == 1500
+    last = samples.histograms["udp-socket-read, interface=2"]
+    assert last.n == 6
+    assert last.high_ns.max() == float("inf")
+
+
+def test_flent_has_each_ping_that_fping_measured():
+    document = json.loads(gzip.decompress((TOOLS / "flent.flent.gz").read_bytes()))
+    values = [one["val"] for one in document["raw_values"]["Ping (ms) ICMP"]]
+    samples = read_samples(TOOLS / "flent.flent.gz")
+    ms = each_of(samples, "Ping (ms) ICMP") / 1e6
+    assert ms.tolist() == list(map(pytest.approx, values))
+    about = document["metadata"]["SERIES_META"]["Ping (ms) ICMP"]
+    assert (ms.min(), ms.max()) == (about["MIN_VALUE"], about["MAX_VALUE"])
+    assert samples.losses == {}
+
+
+def test_owping_records_and_text_say_what_it_counts(capsys):
+    counted = re.findall(r"(\d+) sent, (\d+) lost", text_of("owping.txt"))
+    text, raw = (read_samples(TOOLS / f"owping{end}.txt") for end in ("", "_raw"))
+    want = [Losses(int(sent), int(lost)) for sent, lost in counted]
+    assert list(text.losses.values()) == want
+    assert list(raw.losses.values()) == want
+    first = text_of("owping_raw.txt").split("\n")[0].split()
+    assert each_of(raw)[0] == pytest.approx(
+        (int(first[4]) - int(first[1])) * 1e9 / 2**32
+    )
+    least = printed(r"min/median/max = ([\d.]+)/", "owping.txt")[0]
+    assert text.frame["latency_ns"][0] == 1e6 * float(least)
+    assert "clocks were not synchronised" in screen_of(TOOLS / "owping_raw.txt", capsys)
+
+
+def test_owping_packets_that_never_came_are_lost(tmp_path):
+    path = tmp_path / "a"
+    lines = text_of("owping_raw.txt").splitlines()[:3]
+    path.write_text("\n".join([*lines, "3 17201066381857885897 1 2e-10 0 0 0 255", ""]))
+    assert read_samples(path).losses == {"one way": Losses(4, 1)}
+
+
+@pytest.mark.parametrize("end", ["pcap", "pcapng"])
+def test_a_capture_of_ping_agrees_with_ping_and_with_tshark(end):
+    sent, received, _ = ping_prints(text_of("capture_icmp_ping.txt"))
+    samples = read_samples(TOOLS / f"capture_icmp.{end}")
+    assert samples.losses == {"ICMP echo": Losses(sent, sent - received)}
+    rows = csv.DictReader(text_of("capture_icmp_tshark.csv").splitlines())
+    ms = [float(row["icmp.resptime"]) for row in rows if row["icmp.resptime"]]
+    assert (each_of(samples) / 1e6).tolist() == list(map(pytest.approx, ms))
+
+
+@pytest.mark.parametrize("end", ["pcap", "pcapng"])
+def test_a_capture_of_a_ping_pong_has_an_answer_for_each_request(end):
+    samples = read_samples(TOOLS / f"capture_tcp.{end}")
+    assert samples.frame["kind"].tolist() == ["TCP answer from port 7777"] * 20
+    # answers are in the capture's order: tshark's times of segments with payload
+    assert samples.losses == {}
+    assert each_of(samples).between(1, 1e9).all()
+
+
+def test_iperf_text_has_what_was_transferred():
+    for name in ("iperf3.txt", "iperf3_udp.txt", "iperf3_2.txt"):
+        whose = r"^\[SUM\]" if name == "iperf3_2.txt" else r"^\[  5\]"
+        line = rf"{whose} .* ([\d.]+) ([MK])bits/sec.*"
+        (transfer,) = read_samples(TOOLS / name).meta["transfers"]
+        for end in ("sender", "receiver"):
+            value, unit = printed(line + end, name)
+            key = {"sender": "sent", "receiver": "received"}[end]
+            rate = float(value) * {"M": 1e6, "K": 1e3}[unit]
+            assert transfer[f"{key}_bits_per_second"] == rate
+    assert transfer["direction"] == "to the server"
+    (udp,) = read_samples(TOOLS / "iperf3_udp.txt").meta["transfers"]
+    assert (udp["packets"], udp["lost_packets"]) == (125, 0)
+    (cut,) = read_samples(TOOLS / "iperf3_interrupted.txt").meta["transfers"]
+    assert cut["received_bytes"] is None
+
+
+def test_iperf2_has_rtts_one_way_delays_and_histograms():
+    rtts = re.findall(r"(\d+)\(\d+\) us", text_of("iperf2_e.txt"))[:-1]  # then of all
+    each = read_samples(TOOLS / "iperf2_e.txt").frame["latency_ns"]
+    assert (each / 1e3).tolist() == list(map(float, rtts))
+    mean, least, most = printed(
+        r"0\.0000-1\.0\d+ sec .* ([\d.]+)/([\d.]+)/([\d.]+)/[\d.]+ ms", "iperf2_udp.txt"
+    )
+    udp = read_samples(TOOLS / "iperf2_udp.txt")
+    given = given_of(udp, "stream 1")
+    assert [given[n] / 1e6 for n in ("mean", "min", "max")] == [
+        float(x) for x in (mean, least, most)
+    ]
+    assert udp.losses == {"stream 1": Losses(90, 0)}
+    server = read_samples(TOOLS / "iperf2_udp_server.txt")
+    assert server.histograms["stream 1"].n == 90
+    assert server.histograms["stream 1"].high_ns.tolist() == [1e4, 2e4, 3e4, 4e4]
+    rate = int(text_of("iperf2.csv").splitlines()[-1].split(",")[-1])
+    (transfer,) = read_samples(TOOLS / "iperf2.csv").meta["transfers"]
+    assert transfer["sent_bits_per_second"] == rate

@@ -43,10 +43,12 @@ def show_progress() -> Callable[[int, int], None] | None:
 
 
 EPILOG = """\
-A PATH is a run folder, a folder of them, a file of another tool (ProxyStore, TMSN,
-CLEAR, sockperf, iperf3, irtt: told by its content) or a pattern; several are taken
-together, but for runs of different set-ups. Any other CSV: --latency-column and
---unit, and --size-column.
+A PATH is a run folder, a folder of them, a file of another tool or a pattern; several
+are taken together, but for runs of different set-ups. What a file is stands in it:
+ping, fping, mtr, iperf3, iperf 2, irtt, sockperf, netperf, flent, owping, wrk, wrk2,
+hey, oha, ab, k6, vegeta, JMeter, redis-benchmark, memtier, HdrHistogram (--unit), pcap
+and pcapng, bcc, netstacklat, ProxyStore, TMSN, CLEAR. Any other CSV: --latency-column
+and --unit, and --size-column.
 
   latprof analyze runs/2026-11-21T10-00-00
   latprof analyze 'runs/host-*' --json > summary.json
@@ -75,7 +77,9 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
     csv = parser.add_argument_group("any other CSV")
     csv.add_argument("--latency-column", metavar="NAME", help="column of latencies")
     csv.add_argument(
-        "--unit", choices=["ns", "us", "ms", "s"], help="unit of the latencies"
+        "--unit",
+        choices=["ns", "us", "ms", "s"],
+        help="unit of the latencies, or of a histogram that has none (HdrHistogram's)",
     )
     csv.add_argument("--size-column", metavar="NAME", help="column of sizes in bytes")
     parser.add_argument(
@@ -102,9 +106,9 @@ def csv_columns(options: argparse.Namespace) -> dict[str, str | None]:
     """Return what names the columns of a CSV, as readers take it; no part of it."""
     names = ("latency_column", "unit", "size_column")
     found: dict[str, str | None] = {name: getattr(options, name) for name in names}
-    if (found["latency_column"] is None) != (found["unit"] is None):
-        raise UsageError("--latency-column and --unit go together")
-    if found["size_column"] and found["unit"] is None:
+    if found["latency_column"] is not None and found["unit"] is None:
+        raise UsageError("--latency-column goes with --unit")
+    if found["size_column"] and found["latency_column"] is None:
         raise UsageError("--size-column goes with --latency-column and --unit")
     return found
 

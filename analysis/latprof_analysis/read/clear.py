@@ -12,9 +12,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from latprof_analysis.read.columns import NS_PER_UNIT, YEARS_NS
+from latprof_analysis.read.columns import NS_PER_UNIT
 from latprof_analysis.read.paths import numbered_lines
-from latprof_analysis.read.result import Samples, Seen, Skipped, samples_of_file
+from latprof_analysis.read.result import (
+    YEARS_NS,
+    Samples,
+    Seen,
+    Skipped,
+    samples_of_file,
+)
 
 LATENCY = "mean round trip time of a full echo, by the wall clock"
 KIND = "round trip"

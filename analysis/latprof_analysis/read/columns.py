@@ -12,7 +12,12 @@ from numpy.typing import NDArray
 
 from latprof_analysis.read.lines import LONGEST_HEADER_BYTES
 from latprof_analysis.read.paths import opened
-from latprof_analysis.read.result import ReadError, Samples, samples_of_file
+from latprof_analysis.read.result import (
+    YEARS_NS,
+    ReadError,
+    Samples,
+    samples_of_file,
+)
 from latprof_analysis.read.schema import Column, Schema, Wrong
 from latprof_analysis.read.table import TableReader
 
@@ -20,8 +25,6 @@ NS_PER_UNIT = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
 _DELIMITERS = ",;\t"
 # What half of the latencies cannot be: light goes 30 cm in a nanosecond.
 _LEAST_NS, _MOST_NS = 1.0, 3600e9
-# What 64-bit nanoseconds hold, and no latency is.
-YEARS_NS = 3.2e18
 
 
 def read_columns(

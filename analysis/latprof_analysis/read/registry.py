@@ -9,18 +9,27 @@ from itertools import groupby
 from pathlib import Path
 
 from latprof_analysis.read import (
+    capture,
     clear,
+    flent,
     fping,
+    hdr_log,
     iperf3,
+    iperf_text,
     irtt,
+    log2_histogram,
     mtr,
+    owping,
+    percentile_table,
     ping,
     proxystore,
     sockperf,
     tmsn,
 )
 from latprof_analysis.read.columns import read_columns
+from latprof_analysis.read.csv_of_tools import TOOLS_CSV
 from latprof_analysis.read.json_document import first_keys
+from latprof_analysis.read.json_of_tools import TOOLS_JSON
 from latprof_analysis.read.lines import check_line_ends
 from latprof_analysis.read.parquet import MAGIC, opened_parquet
 from latprof_analysis.read.paths import (
@@ -33,7 +42,10 @@ from latprof_analysis.read.paths import (
 from latprof_analysis.read.result import Format, ReadError, Samples, Seen, joined
 from latprof_analysis.read.run_folder import TABLE_FORMATS, read_runs
 from latprof_analysis.read.table import column_list
+from latprof_analysis.read.text_summaries import SUMMARIES
 
+_COLUMNS = "columns"
+_KNOWN = "`latprof analyze --help` names those that are"
 _LOOKED_AT_BYTES = 1 << 20
 _BEHIND_TEXT = re.compile(rb"^[ \t]*\{\s*[\"}]", re.M)
 _FILES = {
@@ -48,6 +60,22 @@ _FILES = {
     "ping": Format(ping.matches, ping.read_ping),
     "fping": Format(fping.matches, fping.read_fping),
     "mtr": Format(mtr.matches, mtr.read_mtr),
+    **TOOLS_CSV,
+    **TOOLS_JSON,
+    **SUMMARIES,
+    "percentile-table": Format(
+        percentile_table.matches,
+        percentile_table.read_percentile_table,
+        wants_unit=True,
+    ),
+    "capture": Format(capture.matches, capture.read_capture),
+    "flent": Format(flent.matches, flent.read_flent),
+    "owping": Format(owping.matches, owping.read_owping),
+    "iperf-text": Format(iperf_text.matches, iperf_text.read_iperf_text),
+    "hdr-log": Format(hdr_log.matches, hdr_log.read_hdr_log, wants_unit=True),
+    "log2-histogram": Format(
+        log2_histogram.matches, log2_histogram.read_log2_histogram
+    ),
 }
 FORMATS = ("run", *_FILES)
 
@@ -110,10 +138,10 @@ def _why_unknown(seen: Seen) -> str:
     if {"format", "state", "folder"} <= seen.keys:
         return "it describes a run; give the folder that it is in"
     if not seen.columns:
-        return f"its JSON is of no known format; known are {', '.join(FORMATS)}"
+        return f"its JSON is of no known format; {_KNOWN}"
     if b"\0" in seen.start:
         return "it is binary, of no known format"
-    known = f"no known format; known are {', '.join(FORMATS)}"
+    known = f"no known format; {_KNOWN}"
     if len(seen.columns) < 2:
         return f"{known}; of any CSV --latency-column names the column"
     return (
@@ -135,9 +163,11 @@ def read_samples(
     ----------
     paths : path or str, or several
         Files, run folders, folders of run folders, or patterns with ``*``.
-    latency_column, unit, size_column : str, optional
-        Given, the files are CSVs with these columns, whatever they look like: see
-        `read_columns`.
+    latency_column, size_column : str, optional
+        Given, the files are CSVs with these columns, whatever they look like, unless
+        they are histograms: see `read_columns`.
+    unit : str, optional
+        Of that column, or of a histogram whose file does not say it: ns, us, ms or s.
 
     Raises
     ------
@@ -154,21 +184,47 @@ def read_samples(
     ('clear', [80000.0], [])
     """
     found = expand(paths)
-    if latency_column is not None:
-        if unit is None:
-            raise ValueError(f"unit of column {latency_column!r} must be given")
-        return joined(
-            read_columns(
-                path, latency_column=latency_column, unit=unit, size_column=size_column
-            )
-            for path in found
-        )
-    if unit is not None or size_column is not None:
+    if latency_column is not None and unit is None:
+        raise ValueError(f"unit of column {latency_column!r} must be given")
+    if size_column is not None and latency_column is None:
         raise ValueError("latency_column must be given with unit and size_column")
+    names = [_form_of(path, latency_column) for path in found]
+    if unit is not None and not any(map(_wants_unit, names)):
+        raise ValueError(
+            "latency_column must be given with unit: these files say their units"
+        )
     parts = []
-    for name, group in groupby(found, detect):
-        if name == "run":
+    for name, group in groupby(found, dict(zip(found, names, strict=True)).__getitem__):
+        if name == _COLUMNS:
+            assert latency_column is not None
+            assert unit is not None
+            parts += [
+                read_columns(
+                    path,
+                    latency_column=latency_column,
+                    unit=unit,
+                    size_column=size_column,
+                )
+                for path in group
+            ]
+        elif name == "run":
             parts.append(read_runs(list(group)).samples())
+        elif _wants_unit(name):
+            parts += [_FILES[name].read(path, unit) for path in group]
         else:
             parts += [_FILES[name].read(path) for path in group]
     return joined(parts)
+
+
+def _wants_unit(name: str) -> bool:
+    return name == _COLUMNS or (name in _FILES and _FILES[name].wants_unit)
+
+
+def _form_of(path: Path, latency_column: str | None) -> str:
+    """Name the format; with a column that was named it is a CSV, or a histogram's."""
+    if latency_column is None:
+        return detect(path)
+    with suppress(ReadError):
+        if not path.is_dir() and _wants_unit(found := detect(path)):
+            return found
+    return _COLUMNS

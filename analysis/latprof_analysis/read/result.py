@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # Of each file so many wrong rows are named one by one; all are counted.
 NAMED_ROWS = 100
+# What 64-bit nanoseconds hold, and no latency is.
+YEARS_NS = 3.2e18
 # A cell in a message is cut behind so many characters.
 _SHOWN_CHARACTERS = 40
 
@@ -277,6 +279,8 @@ def samples_of_file(
     Losses are those that are given, or, of rows of which some may be lost, these.
     """
     frame = samples_frame(len(columns["latency_ns"]), skipped.path, **columns)
+    if (frame["latency_ns"] > YEARS_NS).any():
+        raise ReadError(skipped.path, "it has a latency of more than a hundred years")
     if losses is None:
         losses = losses_of(frame) if "lost" in columns else {}
     return Samples(
@@ -377,10 +381,15 @@ class Seen(NamedTuple):
 
 
 class Format(NamedTuple):
-    """How a format is known, and read."""
+    """How a format is known, and read.
+
+    `wants_unit`: its files do not say the unit of their values; `read` takes it, and
+    None where nobody has said it.
+    """
 
     matches: Callable[[Seen], bool]
-    read: Callable[[Path], Samples]
+    read: Callable[..., Samples]
+    wants_unit: bool = False
 
 
 def shown(cell: object, most: int = _SHOWN_CHARACTERS) -> str:

@@ -82,7 +82,7 @@ http_files() {
 	wrk2 -t 1 -c 2 -d 12 -R 200 --latency "$URL" >"$DATA/wrk2.txt"
 	hey -n 200 -c 2 "$URL" >"$DATA/hey.txt"
 	hey -n 50 -c 2 -o csv "$URL" >"$DATA/hey.csv"
-	ab -q -n 200 -c 2 -g "$DATA/ab_g.tsv" -e "$DATA/ab_e.csv" "$URL" >"$DATA/ab.txt"
+	ab -q -n 200 -c 2 -g "$DATA/ab_g.tsv" "$URL" >"$DATA/ab.txt"
 	echo "import http from 'k6/http'; export default () => { http.get('$URL'); }" >"$WORK/k6.js"
 	K6_NO_USAGE_REPORT=true k6 run -q --no-color -i 8 --out "csv=$DATA/k6.csv" --out "json=$WORK/k6.json" \
 		--summary-export "$DATA/k6_summary.json" "$WORK/k6.js" >"$DATA/k6.txt"
