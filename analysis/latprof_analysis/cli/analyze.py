@@ -82,6 +82,16 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
         help="unit of the latencies, or of a histogram that has none (HdrHistogram's)",
     )
     csv.add_argument("--size-column", metavar="NAME", help="column of sizes in bytes")
+    csv.add_argument(
+        "--delimiter",
+        choices=["comma", "semicolon", "tab", "pipe", "blank"],
+        help="what cuts cells, where the header does not show it",
+    )
+    csv.add_argument(
+        "--numbers",
+        choices=["decimal-comma", "thousands"],
+        help="what a comma in a number means, where that cannot be seen",
+    )
     parser.add_argument(
         "--pool",
         action="store_true",
@@ -104,12 +114,14 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
 
 def csv_columns(options: argparse.Namespace) -> dict[str, str | None]:
     """Return what names the columns of a CSV, as readers take it; no part of it."""
-    names = ("latency_column", "unit", "size_column")
+    names = ("latency_column", "unit", "size_column", "delimiter", "numbers")
     found: dict[str, str | None] = {name: getattr(options, name) for name in names}
     if found["latency_column"] is not None and found["unit"] is None:
         raise UsageError("--latency-column goes with --unit")
-    if found["size_column"] and found["latency_column"] is None:
-        raise UsageError("--size-column goes with --latency-column and --unit")
+    for name in ("size_column", "delimiter", "numbers"):
+        if found[name] and found["latency_column"] is None:
+            option = name.replace("_", "-")
+            raise UsageError(f"--{option} goes with --latency-column and --unit")
     return found
 
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from latprof_analysis.read.columns import NS_PER_UNIT
 from latprof_analysis.read.paths import numbered_lines
 from latprof_analysis.read.result import (
+    NS_PER_UNIT,
     YEARS_NS,
     Samples,
     Seen,

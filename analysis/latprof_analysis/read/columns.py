@@ -10,27 +10,36 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from latprof_analysis.read.lines import LONGEST_HEADER_BYTES
-from latprof_analysis.read.paths import opened
+from latprof_analysis.read.odd_csv import form_of_csv, read_odd_csv
 from latprof_analysis.read.result import (
+    NS_PER_UNIT,
     YEARS_NS,
     ReadError,
     Samples,
+    Skipped,
     samples_of_file,
 )
 from latprof_analysis.read.schema import Column, Schema, Wrong
 from latprof_analysis.read.table import TableReader
 
-NS_PER_UNIT = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
-_DELIMITERS = ",;\t"
 # What half of the latencies cannot be: light goes 30 cm in a nanosecond.
 _LEAST_NS, _MOST_NS = 1.0, 3600e9
 
 
 def read_columns(
-    path: Path, *, latency_column: str, unit: str, size_column: str | None = None
+    path: Path,
+    *,
+    latency_column: str,
+    unit: str,
+    size_column: str | None = None,
+    delimiter: str | None = None,
+    numbers: str | None = None,
 ) -> Samples:
-    """Read two columns of a CSV; fields may be cut by ``,``, ``;`` or tab.
+    """Read two columns of a CSV.
+
+    What a file is like is found out, and stands in ``meta["notes"]`` where it is more
+    than cells cut by ``,``, ``;``, tab or ``|``: UTF-16, cells cut by blanks, comments
+    that begin with ``#``, thousands in groups, a decimal comma, units in cells.
 
     Parameters
     ----------
@@ -41,6 +50,10 @@ def read_columns(
         unit is taken to be wrong: ReadError.
     size_column : str, optional
         Sizes in bytes. An empty cell is a size that is not known.
+    delimiter : {'comma', 'semicolon', 'tab', 'pipe', 'blank'}, optional
+        What cuts cells; else that of which the header has most.
+    numbers : {'decimal-comma', 'thousands'}, optional
+        What a comma in a number means, where that cannot be seen: of 1,802 alone.
 
     Examples
     --------
@@ -55,9 +68,32 @@ def read_columns(
         raise ValueError(f"unit must be ns, us, ms or s, got {unit!r}")
     if size_column == latency_column:
         raise ValueError("size_column and latency_column must differ")
-    with opened(path) as file:
-        header = file.readline(LONGEST_HEADER_BYTES)
-    delimiter = max(_DELIMITERS, key=lambda each: header.count(each.encode()))
+    form = form_of_csv(path, latency_column, delimiter, numbers)
+    if form.is_plain:
+        latency_ns, sizes, skipped = _plain(
+            path, form.delimiter, latency_column, unit, size_column
+        )
+    else:
+        skipped = Skipped(path)
+        latency_ns, sizes = read_odd_csv(
+            path, form, latency_column, NS_PER_UNIT[unit], size_column, skipped
+        )
+    _check_unit(path, latency_ns, unit)
+    return samples_of_file(
+        skipped,
+        "columns",
+        {"latency": f"column {latency_column}, in {unit}", "notes": form.notes},
+        kind=latency_column,
+        size_bytes=sizes,
+        latency_ns=latency_ns,
+        lost=np.isnan(latency_ns),
+    )
+
+
+def _plain(
+    path: Path, delimiter: str, latency_column: str, unit: str, size_column: str | None
+) -> tuple[NDArray[np.float64], Any, Skipped]:
+    """Read a CSV as machines write it, in blocks."""
     wanted = [Column(latency_column, "number", blank=True)]
     if size_column is not None:
         wanted.append(Column(size_column, "count", blank=True))
@@ -70,16 +106,8 @@ def read_columns(
     reader = TableReader(path, schema)
     rows = reader.frame()
     latency_ns = NS_PER_UNIT[unit] * rows[latency_column].to_numpy(np.float64)
-    _check_unit(path, latency_ns, unit)
-    return samples_of_file(
-        reader.skipped,
-        "columns",
-        {"latency": f"column {latency_column}, in {unit}"},
-        kind=latency_column,
-        size_bytes=rows[size_column].array if size_column else pd.NA,
-        latency_ns=latency_ns,
-        lost=np.isnan(latency_ns),
-    )
+    sizes = rows[size_column].array if size_column else pd.NA
+    return latency_ns, sizes, reader.skipped
 
 
 def _check_unit(path: Path, latency_ns: np.ndarray, unit: str) -> None:

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from latprof_analysis.read.columns import NS_PER_UNIT
 from latprof_analysis.read.paths import numbered_lines
 from latprof_analysis.read.result import (
+    NS_PER_UNIT,
     Buckets,
     Samples,
     Seen,

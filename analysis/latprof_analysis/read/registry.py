@@ -156,6 +156,8 @@ def read_samples(
     latency_column: str | None = None,
     unit: str | None = None,
     size_column: str | None = None,
+    delimiter: str | None = None,
+    numbers: str | None = None,
 ) -> Samples:
     """Read files and run folders of any known format, also several together.
 
@@ -163,9 +165,9 @@ def read_samples(
     ----------
     paths : path or str, or several
         Files, run folders, folders of run folders, or patterns with ``*``.
-    latency_column, size_column : str, optional
-        Given, the files are CSVs with these columns, whatever they look like, unless
-        they are histograms: see `read_columns`.
+    latency_column, size_column, delimiter, numbers : str, optional
+        With a column the files are CSVs with it, whatever they look like, unless they
+        are histograms; the rest is as in `read_columns`.
     unit : str, optional
         Of that column, or of a histogram whose file does not say it: ns, us, ms or s.
 
@@ -186,7 +188,7 @@ def read_samples(
     found = expand(paths)
     if latency_column is not None and unit is None:
         raise ValueError(f"unit of column {latency_column!r} must be given")
-    if size_column is not None and latency_column is None:
+    if latency_column is None and {size_column, delimiter, numbers} != {None}:
         raise ValueError("latency_column must be given with unit and size_column")
     names = [_form_of(path, latency_column) for path in found]
     if unit is not None and not any(map(_wants_unit, names)):
@@ -204,6 +206,8 @@ def read_samples(
                     latency_column=latency_column,
                     unit=unit,
                     size_column=size_column,
+                    delimiter=delimiter,
+                    numbers=numbers,
                 )
                 for path in group
             ]

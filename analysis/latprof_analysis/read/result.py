@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # Of each file so many wrong rows are named one by one; all are counted.
 NAMED_ROWS = 100
+NS_PER_UNIT = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
 # What 64-bit nanoseconds hold, and no latency is.
 YEARS_NS = 3.2e18
 # A cell in a message is cut behind so many characters.

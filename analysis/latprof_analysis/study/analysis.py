@@ -77,6 +77,8 @@ def analyze(
     latency_column: str | None = None,
     unit: str | None = None,
     size_column: str | None = None,
+    delimiter: str | None = None,
+    numbers: str | None = None,
     reply_mode: ReplyMode | None = None,
     thorough: bool = False,
     modes: bool = True,
@@ -89,7 +91,7 @@ def analyze(
 
     Parameters
     ----------
-    paths, latency_column, unit, size_column
+    paths, latency_column, unit, size_column, delimiter, numbers
         As in `read_samples`.
     reply_mode : 'echo' or int, optional
         How the responder answered, for formats that do not record it.
@@ -143,7 +145,12 @@ def analyze(
     if dask:
         raise UsageError("a Dask cluster reads run folders only")
     samples = read_samples(
-        found, latency_column=latency_column, unit=unit, size_column=size_column
+        found,
+        latency_column=latency_column,
+        unit=unit,
+        size_column=size_column,
+        delimiter=delimiter,
+        numbers=numbers,
     )
     return study_samples(samples, reply_mode)
 

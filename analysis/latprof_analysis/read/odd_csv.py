@@ -1,0 +1,275 @@
+"""CSV as people and spreadsheets write it: what it is like, and its numbers.
+
+UTF-16, comments, cells cut by blanks, thousands in groups, a decimal comma, units in
+cells. What is none of this is read in blocks by `read.table`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from latprof_analysis.read.lines import LONGEST_HEADER_BYTES, check_line_ends
+from latprof_analysis.read.paths import numbered_lines, opened_as_is
+from latprof_analysis.read.result import (
+    NS_PER_UNIT,
+    YEARS_NS,
+    ReadError,
+    Skipped,
+    shown,
+)
+from latprof_analysis.text import printable
+
+# What cuts cells, by the word that an option has for it.
+DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "blank": " "}
+NUMBERS = ("decimal-comma", "thousands")
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_LOOKED_AT_LINES = 1000
+_LONGEST_LINE = 64 << 10
+_COMMENT = "#"
+_NUMBER = re.compile(r"[+-]?(?:\d{1,300}\.?\d{0,300}|\.\d{1,300})(?:[eE][+-]?\d{1,4})?")
+_WITH_UNIT = re.compile(r"(.*?\d\.?)\s*(ns|us|µs|μs|usec|ms|msec|s|sec)")
+_UNITS = {"μs": 1e3, "usec": 1e3, "msec": 1e6, "sec": 1e9, **NS_PER_UNIT}
+# 2,125.6 or 1,234,567: the comma makes groups; 0,890 or 12,5: it is the decimal one's
+_GROUPS = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?")
+_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3}(?:,\d{3})+|(?:,\d{3})+\.\d*)")
+_COMMA = re.compile(r"[+-]?\d{1,300}(?:\.\d{3})*,\d{1,300}")
+
+
+@dataclass
+class CsvForm:
+    """What a CSV is like.
+
+    Attributes
+    ----------
+    delimiter : str
+        A blank stands for any number of them.
+    header : int
+        Line of the names, which may be a comment's.
+    names : list of str
+    encoding : str
+    numbers : str or None
+        One of `NUMBERS`.
+    units, comments : bool
+        Whether cells have units, and lines are comments.
+    """
+
+    delimiter: str
+    header: int
+    names: list[str]
+    encoding: str = "utf-8"
+    numbers: str | None = None
+    units: bool = False
+    comments: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a machine could have written it."""
+        odd = self.numbers or self.units or self.comments or self.delimiter == " "
+        return not odd and self.encoding == "utf-8" and self.header == 1
+
+    @property
+    def notes(self) -> list[str]:
+        """Say what was recognised."""
+        said = {
+            "UTF-16": self.encoding != "utf-8",
+            "cells cut by blanks": self.delimiter == " ",
+            "lines with # are comments": self.comments,
+            "a decimal comma": self.numbers == "decimal-comma",
+            "thousands in groups": self.numbers == "thousands",
+            "units in cells": self.units,
+        }
+        found = [text for text, so in said.items() if so]
+        return [f"recognised: {', '.join(found)}"] if found else []
+
+
+def form_of_csv(
+    path: Path, latency_column: str, delimiter: str | None, numbers: str | None
+) -> CsvForm:
+    """Find out what a CSV is like, of its first 1000 lines.
+
+    Raises
+    ------
+    ReadError
+        Where a comma in numbers may mean both.
+    """
+    if delimiter is not None and delimiter not in DELIMITERS:
+        raise ValueError(f"delimiter must be {_either(DELIMITERS)}, got {delimiter!r}")
+    if numbers is not None and numbers not in NUMBERS:
+        raise ValueError(f"numbers must be {_either(NUMBERS)}, got {numbers!r}")
+    encoding = _encoding(path)
+    lines = list(islice(_lines(path, encoding), _LOOKED_AT_LINES))
+    if not any(text.strip() for _, text in lines):
+        raise ReadError(path, "it is empty")
+    check_line_ends(path, lines[0][1].encode())
+    form = _header(lines, latency_column, DELIMITERS[delimiter] if delimiter else None)
+    form.encoding = encoding
+    form.comments = any(text.startswith(_COMMENT) for _, text in lines)
+    if latency_column not in form.names:
+        return form  # whoever reads it names those that are there
+    at = form.names.index(latency_column)
+    rows = (_cells(text, form) for line, text in lines if line > form.header)
+    cells = [row[at].strip() for row in rows if row and len(row) > at]
+    bare = [_bare(cell) for cell in cells]
+    # some of another column may end up here, behind a cell of several lines
+    form.units = 2 * sum(bool(unit) for _, unit in bare) > sum(map(bool, cells))
+    form.numbers = numbers or _numbers(path, [number for number, _ in bare])
+    return form
+
+
+def read_odd_csv(
+    path: Path,
+    form: CsvForm,
+    latency_column: str,
+    scale: float,
+    size_column: str | None,
+    skipped: Skipped,
+) -> tuple[NDArray[np.float64], Any]:
+    """Read the latencies in ns, NaN where a cell is empty, and sizes or NA.
+
+    `scale` is the unit of cells that have none.
+    """
+    wanted = [name for name in (latency_column, size_column) if name is not None]
+    if missing := [name for name in wanted if name not in form.names]:
+        has = ", ".join(printable(name, 40) for name in form.names[:8])
+        raise ReadError(path, f"column {missing[0]} missing; it has {has}")
+    times, sizes = array("d"), array("d")
+    places = [form.names.index(name) for name in wanted]
+    for line, text in _lines(path, form.encoding):
+        if line <= form.header or not text.strip():
+            continue
+        cells = _cells(text, form)
+        if cells is None:
+            continue
+        if len(cells) != len(form.names):
+            skipped.add(line, f"{len(cells)} fields where {len(form.names)} belong")
+            continue
+        try:
+            found = [_value(cells[at], form) for at in places]
+        except ValueError as error:
+            skipped.add(line, str(error))
+            continue
+        ns = found[0][0] * (found[0][1] or scale)
+        if ns > YEARS_NS:
+            skipped.add(line, f"{latency_column} is more than a hundred years")
+            continue
+        times.append(ns)
+        sizes.append(found[1][0] if size_column else np.nan)
+    skipped.check(len(times), "it has no rows")
+    if size_column is None:
+        return np.array(times), pd.NA
+    return np.array(times), pd.array(np.array(sizes)).astype("Int64")
+
+
+def _either(words: Any) -> str:
+    *most, last = words
+    return f"{', '.join(most)} or {last}"
+
+
+def _encoding(path: Path) -> str:
+    with opened_as_is(path) as file:
+        return "utf-16" if file.peek(2)[:2] in _UTF16 else "utf-8"
+
+
+def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
+    """Give the lines, counted from 1; of one without end its beginning."""
+    if encoding == "utf-8":
+        for line, raw in numbered_lines(path):
+            text = raw.decode("utf-8", "replace").rstrip("\r\n")
+            yield line, text.removeprefix("\ufeff") if line == 1 else text
+        return
+    line = 0
+    with opened_as_is(path) as file:
+        text_file = io.TextIOWrapper(file, encoding=encoding, errors="replace")
+        while text := text_file.readline(_LONGEST_LINE):
+            line += 1
+            yield line, text.rstrip("\r\n")
+
+
+def _header(
+    lines: list[tuple[int, str]], latency_column: str, delimiter: str | None
+) -> CsvForm:
+    """Return the form of the first line that is no comment, or of a comment."""
+    first = next(
+        ((n, t) for n, t in lines if t.strip() and not t.startswith(_COMMENT)), lines[0]
+    )
+    above = [one for one in lines if one[0] < first[0] and one[1].startswith(_COMMENT)]
+    forms = []
+    for line, text in (first, *reversed(above)):
+        bare = text.removeprefix(_COMMENT).strip()[:LONGEST_HEADER_BYTES]
+        cut = delimiter or _most_frequent(bare)
+        form = CsvForm(cut, line, [])
+        form.names = [name.strip() for name in _cells(bare, form) or []]
+        forms.append(form)
+        if latency_column in form.names:
+            return form
+    return forms[0]
+
+
+def _most_frequent(header: str) -> str:
+    """Return what cuts a header: blanks only where nothing else does."""
+    cut = max(",;\t|", key=header.count)
+    return " " if cut not in header and re.search(r"\S\s+\S", header) else cut
+
+
+def _cells(text: str, form: CsvForm) -> list[str] | None:
+    """Cut a line; None of a comment, or of quotes that are wrong."""
+    if text.startswith(_COMMENT):
+        return None
+    if form.delimiter == " ":
+        return text.split()
+    try:
+        return next(csv.reader([text], delimiter=form.delimiter), [])
+    except csv.Error:
+        return []
+
+
+def _bare(cell: str) -> tuple[str, str]:
+    """Return a number as it stands, and the unit behind it."""
+    found = _WITH_UNIT.fullmatch(cell)
+    return (found[1], found[2]) if found else (cell, "")
+
+
+def _numbers(path: Path, cells: list[str]) -> str | None:
+    """Say what a comma in numbers means; None where there is none."""
+    if not any(_COMMA.fullmatch(cell) or _GROUPS.fullmatch(cell) for cell in cells):
+        return None
+    if any(_GROUPED.fullmatch(cell) for cell in cells):
+        return "thousands"
+    if any(_COMMA.fullmatch(c) and not _GROUPS.fullmatch(c) for c in cells):
+        return "decimal-comma"
+    cell = next(cell for cell in cells if _GROUPS.fullmatch(cell))
+    why = f"{shown(cell)} may have a decimal comma, or thousands in groups"
+    raise ReadError(path, f"{why}; say --numbers decimal-comma or --numbers thousands")
+
+
+def _value(cell: str, form: CsvForm) -> tuple[float, float | None]:
+    """Return a number from 0 and ns of its unit; NaN of an empty cell."""
+    number, unit = _bare(cell.strip())
+    if not number:
+        return np.nan, None
+    if form.numbers == "decimal-comma":
+        if not (_COMMA.fullmatch(number) or _NUMBER.fullmatch(number)):
+            raise ValueError(_no_number(cell))
+        if "," in number:
+            number = number.replace(".", "").replace(",", ".")
+    elif form.numbers == "thousands" and _GROUPS.fullmatch(number):
+        number = number.replace(",", "")
+    if not _NUMBER.fullmatch(number) or not 0 <= float(number) < np.inf:
+        raise ValueError(_no_number(cell))
+    return float(number), _UNITS[unit] if unit else None
+
+
+def _no_number(cell: str) -> str:
+    return f"it must be a number from 0, got {shown(cell)}"
