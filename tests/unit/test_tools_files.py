@@ -701,3 +701,80 @@ def test_iperf2_has_rtts_one_way_delays_and_histograms():
     rate = int(text_of("iperf2.csv").splitlines()[-1].split(",")[-1])
     (transfer,) = read_samples(TOOLS / "iperf2.csv").meta["transfers"]
     assert transfer["sent_bits_per_second"] == rate
+
+
+# the rows that seeds 000 and 001 publish
+TMSN_TABLE = """\
+Unnamed: 0,load,total,msg,msg_echo,hb,hb_echo,avg_msg,avg_hb,std_msg,std_hb
+0,1024.0,226.0,200.0,0.0,18.0,8.0,662.2295,3856.805556,31.505743,2961.460809
+1,5120.0,226.0,200.0,0.0,18.0,8.0,739.7485,327.044444,37.421536,77.01189
+"""
+PROXYSTORE_TABLE = """\
+                                |  Payload  |  Avg Op Time (ms)
+Systems                | Op     |   Bytes   | Endpoint |  Redis
+-----------------------|--------|-----------|----------|---------
+Theta \N{RIGHTWARDS ARROW} Theta          | GET    | 1000      |    1.605 |    0.227
+Theta \N{RIGHTWARDS ARROW} Theta          | SET    | 1000000   |   72.135 |    0.744
+Theta \N{RIGHTWARDS ARROW} Theta          | EVICT  | N/A       |    1.381 |    0.106
+"""
+
+
+def test_tmsns_published_table_is_read_as_its_means(tmp_path):
+    path = tmp_path / "a"
+    path.write_text(TMSN_TABLE)
+    samples = read_samples(path)
+    frame = samples.frame[samples.frame["statistic"] == "mean"]
+    messages = frame[frame["kind"] == "message"]
+    assert messages["size_bytes"].tolist() == [1024, 5120]
+    assert messages["latency_ns"].tolist() == [662_229.5, 739_748.5]
+    heartbeats = frame[frame["kind"] == "heartbeat"]
+    assert (heartbeats["latency_ns"] / 1e3).tolist() == [3856.805556, 327.044444]
+    assert samples.losses == {}
+
+
+def test_proxystores_printed_table_is_read_by_backend(tmp_path):
+    path = tmp_path / "a"
+    path.write_text(PROXYSTORE_TABLE)
+    samples = read_samples(path)
+    frame = samples.frame.set_index(samples.frame["kind"].astype(str))
+    ms = {
+        kind: (rows["latency_ns"] / 1e6).tolist()
+        for kind, rows in frame.groupby(level=0)
+    }
+    assert ms == {
+        "ENDPOINT GET": [pytest.approx(1.605)],
+        "REDIS GET": [pytest.approx(0.227)],
+        "ENDPOINT SET": [pytest.approx(72.135)],
+        "REDIS SET": [pytest.approx(0.744)],
+        "ENDPOINT EVICT": [pytest.approx(1.381)],
+        "REDIS EVICT": [pytest.approx(0.106)],
+    }
+    assert frame["size_bytes"].loc["REDIS SET"] == 1_000_000
+
+
+def test_clears_client_prints_a_mean_without_its_size(tmp_path):
+    path = tmp_path / "a"
+    path.write_text("Average Round-trip time: 0.083 ms\n" * 2)
+    frame = read_samples(path).frame
+    assert frame["latency_ns"].tolist() == [83_000, 83_000]
+    assert frame["size_bytes"].isna().all()
+
+
+def test_four_stamps_are_the_papers_times_of_each_message(tmp_path):
+    path = tmp_path / "a.csv"
+    rows = ["0,10,25,125,2", "5,,,9,0", "100,90,110,120,1", "7,8,9,12,1"]
+    path.write_text("\n".join(["stamp_1,stamp_2,stamp_3,stamp_4,hops", *rows, ""]))
+    with pytest.raises(ReadError, match="its stamps have no unit; say it with --unit"):
+        read_samples(path)
+    samples = read_samples(path, unit="us")
+    us = {
+        kind[0]: (each_of(samples, kind) / 1e3).tolist()
+        for kind in samples.frame["kind"].unique()
+    }
+    # A is what B, C and D add up to; a message within a node has only A
+    assert us == {"A": [125, 4, 5], "B": [10, 1], "C": [15, 1], "D": [100, 3]}
+    assert [(row.line, row.why) for row in samples.skipped] == [
+        (4, "its stamps run backwards")
+    ]
+    path.write_text("t1_ms,t2_ms,t3_ms,t4_ms\n1,2,3,4\n")
+    assert each_of(read_samples(path)).tolist() == [3e6, 1e6, 1e6, 1e6]

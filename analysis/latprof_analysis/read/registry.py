@@ -24,6 +24,7 @@ from latprof_analysis.read import (
     ping,
     proxystore,
     sockperf,
+    time_warp_csv,
     tmsn,
 )
 from latprof_analysis.read.columns import read_columns
@@ -52,6 +53,13 @@ _FILES = {
     **TABLE_FORMATS,
     "proxystore": Format(proxystore.matches, proxystore.read_proxystore),
     "tmsn": Format(tmsn.matches, tmsn.read_tmsn),
+    "proxystore-table": Format(
+        proxystore.matches_table, proxystore.read_proxystore_table
+    ),
+    "tmsn-table": Format(tmsn.matches_table, tmsn.read_tmsn_table),
+    "time-warp": Format(
+        time_warp_csv.matches, time_warp_csv.read_time_warp_csv, wants_unit=True
+    ),
     "clear": Format(clear.matches, clear.read_clear),
     "sockperf": Format(sockperf.matches_text, sockperf.read_sockperf),
     "sockperf-log": Format(sockperf.matches_log, sockperf.read_sockperf_log),

@@ -10,6 +10,9 @@ The log of a test program; these lines of it count:
 for each other, by its heartbeats. Times are sums of round trips in
 microseconds over the echoes that came back. The two averages at the end are
 not used: the first divides by messages received, and so by zero at most senders.
+
+The table that was published of such logs is read, too: a CSV with the columns ``load``,
+``msg_echo``, ``hb_echo``, ``avg_msg`` and ``avg_hb``, means in us over tests.
 """
 
 from __future__ import annotations
@@ -25,10 +28,14 @@ from latprof_analysis.read.result import (
     Samples,
     Seen,
     Skipped,
+    Statistic,
     concatenated,
     samples_frame,
+    samples_of_statistics,
     shown,
 )
+from latprof_analysis.read.schema import Column, Schema
+from latprof_analysis.read.table import TableReader
 
 LATENCY = "mean round trip time, from sending to its echo"
 COUNTS = (
@@ -45,6 +52,44 @@ _FIELDS = 3 + len(COUNTS) + 2
 _WHOLE = re.compile(r"\d{1,18}")
 _AVERAGE = re.compile(r"inf|NaN|\d+(\.\d+)?")
 _US = 1e3
+# Of the published table: mean and standard deviation.
+_OF_TABLE = {"message": ("avg_msg", "std_msg"), "heartbeat": ("avg_hb", "std_hb")}
+
+
+def matches_table(seen: Seen) -> bool:
+    """Whether a file's columns are those of the published table."""
+    return {"load", *(mean for mean, _ in _OF_TABLE.values())} <= set(seen.columns)
+
+
+def read_tmsn_table(path: Path) -> Samples:
+    """Read the published table: ``kind`` is message or heartbeat, as of the log."""
+    wanted = ["load", *(name for each in _OF_TABLE.values() for name in each)]
+    schema = Schema(
+        tuple(Column(n, "number", blank=True, needed=False) for n in wanted)
+    )
+    reader = TableReader(path, schema)
+    table = reader.frame()
+    rows = []
+    for kind, (mean, deviation) in _OF_TABLE.items():
+        figures = {"mean": table[mean]}
+        if deviation in table:
+            figures["standard deviation of tests"] = table[deviation]
+        for statistic, column in figures.items():
+            # heartbeats carry statistics, not the load
+            sizes = table["load"] if kind == "message" else [None] * len(table)
+            rows += [
+                Statistic(
+                    kind,
+                    statistic,
+                    _US * us,
+                    size_bytes=None if load is None or np.isnan(load) else int(load),
+                )
+                for load, us in zip(sizes, column, strict=True)
+                if not np.isnan(us)
+            ]
+    reader.skipped.check(len(rows), "it has no rows")
+    about = {"latency": f"{LATENCY}, mean over tests"}
+    return samples_of_statistics(reader.skipped, "tmsn-table", about, rows, table=table)
 
 
 def matches(seen: Seen) -> bool:
