@@ -11,6 +11,7 @@ Of intervals (``-Q``) the last line of a target is the one that counts.
 from __future__ import annotations
 
 import re
+from array import array
 from pathlib import Path
 
 import numpy as np
@@ -18,14 +19,14 @@ import numpy as np
 from latprof_analysis.read.paths import numbered_lines
 from latprof_analysis.read.result import (
     Losses,
+    Part,
     ReadError,
     Samples,
     Seen,
     Skipped,
     Statistic,
-    joined,
-    samples_of_file,
-    samples_of_statistics,
+    add_losses,
+    samples_of_parts,
 )
 
 LATENCY = "round trip time of an ICMP echo, as fping measures it"
@@ -58,62 +59,41 @@ def read_fping(path: Path) -> Samples:
 
     Of each that was sent there is a row, unless fping was quiet.
     """
-    each: dict[str, list[float]] = {}
+    each: dict[str, array[float]] = {}
     size_bytes: dict[str, int] = {}
     last: dict[str, re.Match[str]] = {}
     for _, raw in numbered_lines(path):
         text = raw.decode("utf-8", "replace")
         if match := _EACH.match(text):
-            each.setdefault(match[1], []).append(float(match[3] or "nan"))
+            each.setdefault(match[1], array("d")).append(float(match[3] or "nan"))
             if match[2]:
                 size_bytes[match[1]] = int(match[2])
         elif match := _TARGET.match(text):
             last[match[1]] = match
         elif match := _ALL.match(text):
             cells = match[2].replace("-", "nan").split()
-            each.setdefault(match[1], []).extend(map(float, cells))
-    found = [
-        _samples(path, target, each.get(target), size_bytes.get(target), last)
-        for target in dict.fromkeys((*each, *last))
-    ]
-    if not found:
+            each.setdefault(match[1], array("d")).extend(map(float, cells))
+    if not (each or last):
         raise ReadError(path, "fping printed no reply and no target")
-    return joined(found)
-
-
-def _samples(
-    path: Path,
-    target: str,
-    times_ms: list[float] | None,
-    size_bytes: int | None,
-    last: dict[str, re.Match[str]],
-) -> Samples:
-    meta = {"latency": LATENCY, "reply_modes": {target: "echo"}}
-    counted = last.get(target)
-    sent, received = map(int, counted.group(2, 3)) if counted else (0, 0)
-    losses = {target: Losses(sent, sent - received)} if sent >= received > 0 else {}
-    if counted and not received:
-        losses = {target: Losses(sent, sent)}
-    if times_ms is None:
-        assert counted is not None
-        cells = zip(("min", "mean", "max"), counted.group(4, 5, 6), strict=True)
-        rows = [
-            Statistic(target, name, _MS * float(ms), received)
-            for name, ms in cells
-            if ms is not None
-        ]
-        return samples_of_statistics(Skipped(path), "fping", meta, rows, losses=losses)
-    times = np.array(times_ms)
-    lost = np.isnan(times)
-    if not counted:
-        losses = {target: Losses(lost.size, int(lost.sum()))}
-    return samples_of_file(
-        Skipped(path),
-        "fping",
-        meta,
-        losses=losses,
-        kind=target,
-        size_bytes=size_bytes,
-        latency_ns=_MS * times,
-        lost=lost,
-    )
+    losses: dict[str, Losses] = {}
+    statistics: list[Statistic] = []
+    for target, times_ms in each.items():
+        add_losses(losses, target, len(times_ms), int(np.isnan(times_ms).sum()))
+    for target, counted in last.items():
+        sent, received = map(int, counted.group(2, 3))
+        # more came than were sent: some came twice
+        losses[target] = Losses(sent, max(0, sent - received))
+        if target not in each:
+            cells = zip(("min", "mean", "max"), counted.group(4, 5, 6), strict=True)
+            statistics += [
+                Statistic(target, name, _MS * float(ms), received)
+                for name, ms in cells
+                if ms is not None
+            ]
+    meta = {"latency": LATENCY, "reply_modes": dict.fromkeys((*each, *last), "echo")}
+    parts = [
+        Part(target, _MS * np.array(times_ms), size_bytes.get(target))
+        for target, times_ms in each.items()
+    ]
+    skipped = Skipped(path)
+    return samples_of_parts(skipped, "fping", meta, parts, statistics, losses=losses)

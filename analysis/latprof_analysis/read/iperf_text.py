@@ -144,7 +144,10 @@ def _add(streams: dict[str, _Stream], match: re.Match[str]) -> None:
         row["lost_packets"], row["packets"] = int(found[2]), int(found[3])
     elif found := _RETRANSMITS.match(rest):
         row["retransmits"] = int(found[1])
-    is_all = bool(stream.rows) and float(start) == 0 != stream.rows[-1]["start_seconds"]
+    # the last line is of all time: from 0 again, and as far as the one before
+    before = stream.rows[-1] if stream.rows else None
+    end_before = before["end_seconds"] if before else np.inf
+    is_all = float(start) == 0 and end_before <= float(end)
     if (found := _RTT.search(rest)) and not is_all:
         stream.rtts_ns.append(_US * int(found[1]))
     if found := _TRIP.search(rest):

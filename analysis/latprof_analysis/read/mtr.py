@@ -17,12 +17,13 @@ from latprof_analysis.read.json_document import number, part, read_json
 from latprof_analysis.read.paths import numbered_lines
 from latprof_analysis.read.result import (
     Losses,
+    Part,
     Samples,
     Seen,
     Skipped,
     Statistic,
-    joined,
-    samples_of_file,
+    add_losses,
+    samples_of_parts,
     samples_of_statistics,
     shown,
 )
@@ -77,8 +78,7 @@ def read_mtr(path: Path) -> Samples:
             continue
         kind, (lost_percent, sent, mean, least, most) = hop
         lost = round(sent * lost_percent / 100)
-        before = losses.get(kind, Losses(0, 0))
-        losses[kind] = Losses(before.sent + round(sent), before.lost + lost)
+        add_losses(losses, kind, round(sent), lost)
         if count := round(sent) - lost:
             for name, ms in (("mean", mean), ("min", least), ("max", most)):
                 statistics.append(Statistic(kind, name, _MS * ms, count))
@@ -148,20 +148,10 @@ def _read_raw(path: Path) -> Samples:
             sent.setdefault(hop, {})[match[4] or b""] = _US * int(match[3])
     skipped.check(len(sent), "it has no probe")
     parts = []
+    losses: dict[str, Losses] = {}
     for hop, times in sorted(sent.items()):
-        latency = np.array(list(times.values()))
-        parts.append(
-            samples_of_file(
-                Skipped(path),
-                "mtr",
-                {"latency": LATENCY, "notes": [NOTE]},
-                kind=f"hop {hop + 1} {host.get(hop, '???')}",
-                size_bytes=None,
-                latency_ns=latency,
-                lost=np.isnan(latency),
-            )
-        )
-    together = joined(parts)
-    together.skipped, together.skipped_rows = skipped.in_order(), skipped.count
-
-    return together
+        kind = f"hop {hop + 1} {host.get(hop, '???')}"
+        parts.append(Part(kind, np.array(list(times.values()))))
+        add_losses(losses, kind, len(times), int(np.isnan(parts[-1].latency_ns).sum()))
+    meta = {"latency": LATENCY, "notes": [NOTE]}
+    return samples_of_parts(skipped, "mtr", meta, parts, losses=losses)

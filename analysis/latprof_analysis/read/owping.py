@@ -18,13 +18,14 @@ import numpy as np
 from latprof_analysis.read.paths import numbered_lines
 from latprof_analysis.read.result import (
     Losses,
+    Part,
     ReadError,
     Samples,
     Seen,
     Skipped,
     Statistic,
-    joined,
-    samples_of_file,
+    add_losses,
+    samples_of_parts,
     samples_of_statistics,
 )
 
@@ -79,23 +80,15 @@ def _read_records(path: Path) -> Samples:
     skipped.check(sum(map(len, sessions)), "it has no record")
     notes = ["clocks were not synchronised, says owping"] if unsynchronised else []
     parts = []
+    losses: dict[str, Losses] = {}
     for place, rows in enumerate(filter(None, sessions), 1):
+        kind = f"session {place}" if len(sessions) > 1 else "one way"
         # records stand in the order in which packets came
         delays = np.array([delay_ns for _, delay_ns in sorted(rows)])
-        parts.append(
-            samples_of_file(
-                Skipped(path),
-                "owping",
-                {"latency": LATENCY, "notes": notes},
-                kind=f"session {place}" if len(sessions) > 1 else "one way",
-                size_bytes=None,
-                latency_ns=delays,
-                lost=np.isnan(delays),
-            )
-        )
-    found = joined(parts)
-    found.skipped, found.skipped_rows = skipped.in_order(), skipped.count
-    return found
+        parts.append(Part(kind, delays))
+        add_losses(losses, kind, delays.size, int(np.isnan(delays).sum()))
+    meta = {"latency": LATENCY, "notes": notes}
+    return samples_of_parts(skipped, "owping", meta, parts, losses=losses)
 
 
 def _read_text(path: Path) -> Samples:

@@ -28,6 +28,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # Of a line of a text, as other tools print them.
 _LONGEST_TEXT_BYTES = 64 << 10
 _GZIP = b"\x1f\x8b"
+_WIDE = "is UTF-16; save it as UTF-8, or name a CSV's column: --latency-column"
 _PACKED = (
     (_GZIP, "is packed by gzip twice; unpack it once"),
     (
@@ -35,8 +36,14 @@ _PACKED = (
         "is compressed by zstd; unpack it (a recording: `latprof rebuild` its folder)",
     ),
     (b"PK\x03\x04", "is a zip archive; unpack it"),
-    (b"\xff\xfe", "is UTF-16; save it as UTF-8"),
-    (b"\xfe\xff", "is UTF-16; save it as UTF-8"),
+    (
+        b"\xff\xfe",
+        _WIDE,
+    ),
+    (
+        b"\xfe\xff",
+        _WIDE,
+    ),
 )
 # Measurements shrink to a tenth, the same row again and again to a hundredth; what
 # is made to fill a memory shrinks to a thousandth.

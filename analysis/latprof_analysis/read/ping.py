@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from latprof_analysis.read.paths import numbered_lines
 from latprof_analysis.read.result import (
     Losses,
+    Part,
     ReadError,
     Samples,
     Seen,
     Skipped,
     Statistic,
-    joined,
-    samples_of_file,
-    samples_of_statistics,
+    add_losses,
+    samples_of_parts,
 )
 
 LATENCY = "round trip time of an ICMP echo, as ping measures it"
@@ -45,6 +48,7 @@ _MATCH = re.compile(
 )
 # The number in a packet has 16 bits.
 _WRAP = 1 << 16
+_CUT = "ping's last lines are missing: what it sent behind its last reply is not known"
 
 
 @dataclass
@@ -64,6 +68,12 @@ class _Test:
     def is_empty(self) -> bool:
         return not (self.numbers or self.counted)
 
+    @property
+    def losses(self) -> Losses | None:
+        """What ping counted; None where it did not, or more came than it had sent."""
+        sent, received = self.counted or (-1, 0)
+        return Losses(sent, sent - received) if sent >= received else None
+
 
 def matches(seen: Seen) -> bool:
     """Whether a line looks as one of ping's."""
@@ -77,6 +87,35 @@ def read_ping(path: Path) -> Samples:
     far as its lines and its count agree. ``meta["duplicates"]`` are left out.
     """
     skipped = Skipped(path)
+    tests = _tests(path, skipped)
+    losses: dict[str, Losses] = {}
+    silent: set[str] = set()
+    parts: list[Part] = []
+    statistics: list[Statistic] = []
+    for test in tests:
+        if test.numbers:
+            times_ns, counted = _in_order(test)
+            parts.append(Part(test.target, times_ns, test.size_bytes))
+        else:
+            counted = test.losses
+            statistics += _statistics(test)
+        if counted is None:
+            silent.add(test.target)
+        else:
+            add_losses(losses, test.target, *counted)
+    meta: dict[str, Any] = {
+        "latency": LATENCY,
+        "duplicates": sum(test.duplicates for test in tests),
+        "reply_modes": {test.target: "echo" for test in tests},
+    }
+    if not all(test.counted for test in tests):
+        meta["notes"] = [_CUT]
+    losses = {kind: one for kind, one in losses.items() if kind not in silent}
+    return samples_of_parts(skipped, "ping", meta, parts, statistics, losses=losses)
+
+
+def _tests(path: Path, skipped: Skipped) -> list[_Test]:
+    """Return what each ping said that said anything."""
     tests = [_Test()]
     for line, raw in numbered_lines(path):
         text = raw.decode("utf-8", "replace").strip("\r\n")
@@ -92,12 +131,10 @@ def read_ping(path: Path) -> Samples:
         elif match := _TIMES.search(text):
             tests[-1].statistics_ms = tuple(map(_number, match.groups()))
     skipped.check(sum(len(test.numbers) for test in tests))
-    found = [_samples(skipped, test) for test in tests if not test.is_empty]
+    found = [test for test in tests if not test.is_empty]
     if not found:
         raise ReadError(path, "ping printed neither replies nor what it had sent")
-    together = joined(found)
-    together.skipped, together.skipped_rows = skipped.in_order(), skipped.count
-    return together
+    return found
 
 
 def _number(text: str) -> float:
@@ -117,51 +154,30 @@ def _add(test: _Test, reply: re.Match[str]) -> None:
     test.size_bytes = int(reply[1])
 
 
-def _samples(skipped: Skipped, test: _Test) -> Samples:
-    meta = {
-        "latency": LATENCY,
-        "duplicates": test.duplicates,
-        "reply_modes": {test.target: "echo"},
-    }
-    sent, received = test.counted or (0, 0)
-    losses = {test.target: Losses(sent, sent - received)} if sent >= received else {}
-    if not test.numbers:
-        names = zip(("min", "mean", "max"), test.statistics_ms, strict=False)
-        return samples_of_statistics(
-            Skipped(skipped.path),
-            "ping",
-            meta,
-            [Statistic(test.target, name, _MS * ms, received) for name, ms in names],
-            losses=losses,
-        )
-    numbers, times_ms = np.array(test.numbers), np.array(test.times_ms)
+def _statistics(test: _Test) -> Iterator[Statistic]:
+    """Give the statistics of a test of which no reply was printed."""
+    received = test.counted[1] if test.counted else None
+    for name, ms in zip(("min", "mean", "max"), test.statistics_ms, strict=False):
+        yield Statistic(test.target, name, _MS * ms, received)
+
+
+def _in_order(test: _Test) -> tuple[NDArray[np.float64], Losses | None]:
+    """Return the times in ns in the order sent, NaN where lost, and what was lost.
+
+    Without the lines of all replies what was lost has no place.
+    """
+    numbers, times_ns = np.array(test.numbers), _MS * np.array(test.times_ms)
     first = int(numbers.min())
     if test.whole:  # iputils counts from 1, others from 0
         first = min(first, 1)
-    length = sent if test.counted else int(numbers.max()) + 1 - first
-    if test.counted and received != numbers.size:
-        length = 0
-    if not 0 < length <= 2 * numbers.size + _WRAP or numbers.max() >= first + length:
-        order = np.argsort(numbers, kind="stable")
-        times, lost = times_ms[order], False
-    else:
-        times = np.full(length, np.nan)
-        times[numbers - first] = times_ms
-        lost = np.isnan(times)
-        losses = {test.target: Losses(length, int(lost.sum()))}
-    if not test.counted:
-        meta["notes"] = [
-            "ping's last lines are missing: what it sent behind its last reply is not"
-            " known"
-        ]
-        losses = losses if test.whole else {}
-    return samples_of_file(
-        Skipped(skipped.path),
-        "ping",
-        meta,
-        losses=losses,
-        kind=test.target,
-        size_bytes=test.size_bytes,
-        latency_ns=_MS * times,
-        lost=lost,
-    )
+    length = int(numbers.max()) + 1 - first
+    counted = test.losses
+    if test.counted:
+        fits = counted is not None and length <= counted.sent
+        length = test.counted[0] if fits and test.counted[1] == numbers.size else 0
+    if not 0 < length <= 2 * numbers.size + _WRAP:
+        return times_ns[np.argsort(numbers, kind="stable")], counted
+    placed = np.full(length, np.nan)
+    placed[numbers - first] = times_ns
+    found = Losses(length, int(np.isnan(placed).sum()))
+    return placed, found if test.counted or test.whole else None

@@ -339,6 +339,59 @@ def samples_of_statistics(
     )
 
 
+class Part(NamedTuple):
+    """Single latencies of a kind in ns, in their order, NaN where one was lost."""
+
+    kind: str
+    latency_ns: NDArray[np.float64]
+    size_bytes: int | None = None
+
+
+def samples_of_parts(
+    skipped: Skipped,
+    form: str,
+    meta: dict[str, Any],
+    parts: Sequence[Part],
+    statistics: Sequence[Statistic] = (),
+    *,
+    losses: dict[str, Losses],
+) -> Samples:
+    """Return single latencies, part by part, and statistics of others."""
+    given = [*statistics]
+    ones = [Part(row.kind, np.array([row.latency_ns]), row.size_bytes) for row in given]
+    every = [*parts, *ones]
+    if not every:
+        return samples_of_statistics(skipped, form, meta, [], losses=losses)
+    lengths = [part.latency_ns.size for part in every]
+    n = sum(lengths) - len(ones)
+    latency_ns = np.concatenate([part.latency_ns for part in every])
+    sizes = np.array([part.size_bytes or -1 for part in every], np.int64)
+    return samples_of_file(
+        skipped,
+        form,
+        meta,
+        losses=losses,
+        kind=np.repeat(np.array([part.kind for part in every], object), lengths),
+        size_bytes=_sizes(np.repeat(sizes, lengths)),
+        latency_ns=latency_ns,
+        statistic=["each"] * n + [row.statistic for row in given],
+        count=[1] * n + [row.n for row in given],
+        lost=np.isnan(latency_ns),
+    )
+
+
+def _sizes(size_bytes: NDArray[np.int64]) -> Any:
+    import pandas as pd
+
+    return pd.arrays.IntegerArray(size_bytes, size_bytes < 0)
+
+
+def add_losses(losses: dict[str, Losses], kind: str, sent: int, lost: int) -> None:
+    """Add what was sent and lost of a kind."""
+    before = losses.get(kind, Losses(0, 0))
+    losses[kind] = Losses(before.sent + sent, before.lost + lost)
+
+
 def losses_of(frame: pd.DataFrame) -> dict[str, Losses]:
     """Count by kind the rows of what was lost, of a frame that has all of them."""
     lost = frame.groupby("kind", observed=True)["lost"].agg(["size", "sum"])
