@@ -261,7 +261,7 @@ def test_names_from_files_reach_neither_terminal_nor_spreadsheet(compare, tmp_pa
         ),
         (["a", "b", "--percentile", "100"], 2, "must be percentiles like p50,p99.9"),
         (["a", "b", "--sizes", "x"], 2, "must be a size like 18, 64k or 1MiB"),
-        (["a", "b", "--unit", "ms"], 2, "--latency-column and --unit go together"),
+        (["a", "b", "--unit", "ms"], 2, "a unit goes with a latency column, or with"),
         (["a", "b", "--only", "rrt"], 2, "got 'rrt'; did you mean rtt"),
         (["a", "b", "--only", "rtt", "--sizes", "7"], 1, "no input has what --only"),
         (["a", "b", "--by", "backend"], 1, "has no such column"),

@@ -778,3 +778,48 @@ def test_four_stamps_are_the_papers_times_of_each_message(tmp_path):
     ]
     path.write_text("t1_ms,t2_ms,t3_ms,t4_ms\n1,2,3,4\n")
     assert each_of(read_samples(path)).tolist() == [3e6, 1e6, 1e6, 1e6]
+
+
+def test_netperf_with_several_transactions_at_once_has_no_mean(tmp_path):
+    path = tmp_path / "a"
+    path.write_text(text_of("netperf.txt").replace("first burst 0", "first burst 4"))
+    with pytest.raises(ReadError, match="no latencies of netperf's"):
+        read_samples(path)
+
+
+def test_iperf_with_timestamps_and_omitted_intervals_is_the_same(tmp_path):
+    path = tmp_path / "a"
+    omitted = (
+        "[  5]   0.00-0.25   sec   9 KBytes  1 Mbits/sec    9   1 MBytes (omitted)"
+    )
+    lines = text_of("iperf3.txt").splitlines()
+    lines.insert(3, omitted)
+    path.write_text("\n".join(f"Sun Nov 29 10:00:00 2026 {line}" for line in lines))
+    found, alone = read_samples(path), read_samples(TOOLS / "iperf3.txt")
+    assert found.meta["transfers"] == alone.meta["transfers"]
+    assert found.table.equals(alone.table)
+
+
+def test_iperf2_that_was_cut_has_the_histograms_of_its_intervals(tmp_path):
+    path = tmp_path / "a"
+    path.write_text(text_of("iperf2_udp_server.txt").split("[  1] 0.0000-1.")[0])
+    buckets = read_samples(path).histograms["stream 1"]
+    assert buckets.n == 46 + 42
+
+
+def test_a_log_of_many_pings_is_one_series(tmp_path):
+    path = tmp_path / "a"
+    counts = ["1 packets transmitted, 1 received, 0% packet loss, time 0ms"]
+    path.write_text("\n".join(ping_of(reply(1, ms), *counts) for ms in range(1, 301)))
+    samples = read_samples(path)
+    assert (samples.frame["latency_ns"] / 1e6).tolist() == list(range(1, 301))
+    assert samples.losses == {"10.0.0.2": Losses(300, 0)}
+
+
+@pytest.mark.parametrize(
+    "names", [("wrk.txt", "wrk_latency.txt"), ("hey.csv", "hey.csv")]
+)
+def test_files_of_tools_are_compared(names, capsys):
+    words = ["compare", "--all", *(str(TOOLS / name) for name in names)]
+    assert run_program(OFFLINE, VERSION, words) == 0
+    assert "request" in capsys.readouterr().out

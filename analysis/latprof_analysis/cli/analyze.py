@@ -74,24 +74,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def add_input_options(parser: argparse.ArgumentParser) -> None:
     """Add what names the input, for each command that reads one."""
     parser.add_argument("paths", metavar="PATH", nargs="+", help="what to read")
-    csv = parser.add_argument_group("any other CSV")
-    csv.add_argument("--latency-column", metavar="NAME", help="column of latencies")
-    csv.add_argument(
-        "--unit",
-        choices=["ns", "us", "ms", "s"],
-        help="unit of the latencies, or of a histogram that has none (HdrHistogram's)",
-    )
-    csv.add_argument("--size-column", metavar="NAME", help="column of sizes in bytes")
-    csv.add_argument(
-        "--delimiter",
-        choices=["comma", "semicolon", "tab", "pipe", "blank"],
-        help="what cuts cells, where the header does not show it",
-    )
-    csv.add_argument(
-        "--numbers",
-        choices=["decimal-comma", "thousands"],
-        help="what a comma in a number means, where that cannot be seen",
-    )
+    add_csv_options(parser)
     parser.add_argument(
         "--pool",
         action="store_true",
@@ -109,6 +92,28 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
         type=units.either("echo", units.size),
         help="how the responder answered, where the file does not tell: the factor of "
         "the fit D = aS + b follows from it",
+    )
+
+
+def add_csv_options(parser: argparse.ArgumentParser) -> None:
+    """Add what names the columns of a CSV, and how it is to be read."""
+    csv = parser.add_argument_group("any other CSV")
+    csv.add_argument("--latency-column", metavar="NAME", help="column of latencies")
+    csv.add_argument(
+        "--unit",
+        choices=["ns", "us", "ms", "s"],
+        help="unit of the latencies, or of a histogram that has none (HdrHistogram's)",
+    )
+    csv.add_argument("--size-column", metavar="NAME", help="column of sizes in bytes")
+    csv.add_argument(
+        "--delimiter",
+        choices=["comma", "semicolon", "tab", "pipe", "blank"],
+        help="what cuts cells, where the header does not show it",
+    )
+    csv.add_argument(
+        "--numbers",
+        choices=["decimal-comma", "thousands"],
+        help="what a comma in a number means, where that cannot be seen",
     )
 
 

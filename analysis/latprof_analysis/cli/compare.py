@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from latprof_analysis import units
-from latprof_analysis.cli.analyze import csv_columns
+from latprof_analysis.cli.analyze import add_csv_options, csv_columns
 from latprof_analysis.errors import LatprofError, UsageError
 from latprof_analysis.say import say_json
 from latprof_analysis.text import did_you_mean
@@ -69,6 +69,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         limits.add_argument(
             f"--fail-if-{name}", metavar="SHARE", type=units.share, help=what
         )
+    add_csv_options(parser)
     output = parser.add_argument_group("output")
     output.add_argument("--all", action="store_true", help="also what did not change")
     output.add_argument(
@@ -104,9 +105,6 @@ def _add_choice(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--baseline", metavar="NAME", help="the side that others are held against"
     )
-    group.add_argument("--latency-column", metavar="NAME", help="of any other CSV")
-    group.add_argument("--unit", choices=["ns", "us", "ms", "s"], help="of that column")
-    group.add_argument("--size-column", metavar="NAME", help="of sizes in bytes")
 
 
 def run(options: argparse.Namespace) -> int:

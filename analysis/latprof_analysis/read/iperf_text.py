@@ -35,7 +35,9 @@ ONE_WAY = "one-way delay by the clocks of both ends, as iperf measures it"
 _US, _MS = 1e3, 1e6
 _NUMBER = r"\d{1,12}(?:\.\d{1,9})?"
 _LINE = re.compile(
-    rf"^\[ *(SUM|\d{{1,6}})\](?:\[([TR]X)-[CS]\])? +({_NUMBER})- *({_NUMBER}) +sec +"
+    # with --timestamps these stand before
+    r"^(?:[^\[]{1,60} )?\[ *(SUM|\d{1,6})\](?:\[([TR]X)-[CS]\])?"
+    rf" +({_NUMBER})- *({_NUMBER}) +sec +"
     rf"({_NUMBER}) ([KMGT]?)Bytes? +({_NUMBER}) ([KMGT]?)bits/sec(.*)$"
 )
 _RTT = re.compile(r"(\d{1,9})\((\d{1,9})\) us\b")
@@ -45,7 +47,7 @@ _TRIP = re.compile(
 _JITTER = re.compile(rf"({_NUMBER}) ms +(\d{{1,15}})/ *(\d{{1,15}}) ")
 _RETRANSMITS = re.compile(r"^ +(\d{1,12}) +(?:sender|$|[\d.]+ [KMG]?Bytes)")
 _HISTOGRAM = re.compile(
-    rf"^\[ *(\d{{1,6}})\] +({_NUMBER})-({_NUMBER}) +sec +\w+\(f\)-PDF: "
+    rf"^\[ *(\d{{1,6}})\] +({_NUMBER})-({_NUMBER}) +sec +\w+(\(f\))?-PDF: "
     r"bin\(w=(\d{1,9})(us|ms)\):cnt\((\d{1,15})\)=([\d:,]+)"
 )
 _CSV = re.compile(
@@ -56,7 +58,7 @@ _CSV = re.compile(
 _WAYS = {"TX": "to the server", "RX": "to the client"}
 _PREFIX = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _MATCH = re.compile(
-    rb"^\[ *ID\](?:\[Role\])? +Interval +Transfer +(?:Bandwidth|Bitrate)"
+    rb"^(?:[^\[\n]{1,60} )?\[ *ID\](?:\[Role\])? +Interval +Transfer +B"
     rb"|\A\d{14}(?:\.\d+)?(?:[+-]\d{4})?(?:,[^,\n]{1,64},\d{1,5}){2},-?\d{1,6},"
     rb"[\d.]+-[\d.]+,\d+,",
     re.M,
@@ -71,6 +73,7 @@ class _Stream:
     rtts_ns: list[float] = field(default_factory=list)
     trip: tuple[float, float, float, int | None] | None = None
     buckets: Buckets | None = None
+    is_whole: bool = False  # the buckets are of all time
 
 
 def matches(seen: Seen) -> bool:
@@ -85,10 +88,10 @@ def read_iperf_text(path: Path) -> Samples:
     for _, raw in numbered_lines(path):
         text = raw.decode("utf-8", "replace").rstrip()
         if match := _LINE.match(text):
-            _add(streams, match)
+            if not text.endswith("(omitted)"):
+                _add(streams, match)
         elif match := _HISTOGRAM.match(text):
-            of = streams.setdefault(match[1], _Stream())
-            of.buckets = _buckets(match)
+            _add_histogram(streams.setdefault(match[1], _Stream()), match)
         elif match := _CSV.match(text):
             _add_csv(streams, match)
         elif text.startswith("Reverse mode"):
@@ -179,10 +182,19 @@ def _add_csv(streams: dict[str, _Stream], match: re.Match[str]) -> None:
     )
 
 
+def _add_histogram(stream: _Stream, match: re.Match[str]) -> None:
+    """Take that of all time, or, as long as there is none, those of intervals."""
+    found = _buckets(match)
+    if match[4]:
+        stream.buckets, stream.is_whole = found, True
+    elif not stream.is_whole:
+        stream.buckets = found if stream.buckets is None else stream.buckets + found
+
+
 def _buckets(match: re.Match[str]) -> Buckets:
     """Return the bins: the i-th, from 1, ends at i widths."""
-    width = float(match[4]) * (_US if match[5] == "us" else _MS)
-    bins = [each.split(":") for each in match[7].split(",") if each.count(":") == 1]
+    width = float(match[5]) * (_US if match[6] == "us" else _MS)
+    bins = [each.split(":") for each in match[8].split(",") if each.count(":") == 1]
     pairs = [(int(i), int(n)) for i, n in bins if i and n and int(i) > 0 and int(n) > 0]
     at = np.array([i for i, _ in pairs], np.float64)
     counts = np.array([n for _, n in pairs], np.int64)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 
+from latprof_analysis.errors import UsageError
 from latprof_analysis.read import (
     capture,
     clear,
@@ -200,8 +201,9 @@ def read_samples(
         raise ValueError("latency_column must be given with unit and size_column")
     names = [_form_of(path, latency_column) for path in found]
     if unit is not None and not any(map(_wants_unit, names)):
-        raise ValueError(
-            "latency_column must be given with unit: these files say their units"
+        raise UsageError(
+            "a unit goes with a latency column, or with histograms that have none:"
+            " these files say theirs"
         )
     parts = []
     for name, group in groupby(found, dict(zip(found, names, strict=True)).__getitem__):

@@ -67,6 +67,9 @@ class _Tool:
         to it.
     table_ends : str
         In a line behind which other tables follow.
+    several : str
+        In lines of tests that have several transactions at once, of which a rate says
+        nothing of the time of one.
     """
 
     begin: str
@@ -78,6 +81,7 @@ class _Tool:
     count: str = ""
     table: str = ""
     table_ends: str = ""
+    several: str = ""
 
 
 # Each before those whose beginning would fit, too.
@@ -140,6 +144,7 @@ _TOOLS = {
         "us",
         "round trip time of a transaction, as netperf measures it",
         "transaction",
+        several=r"first burst [1-9]",
     ),
     "redis-benchmark": _Tool(
         r"====== .{1,200} ======\s*$[\s\S]{1,99}requests completed in",
@@ -185,6 +190,7 @@ class _Found:
     counts: dict[str, int] = field(default_factory=dict)
     tables: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
     in_table: bool = True
+    several: bool = False
 
 
 def _matches(tool: _Tool, seen: Seen) -> bool:
@@ -205,6 +211,8 @@ def _read(name: str, path: Path) -> Samples:
         for pattern, names in lines:
             if match := pattern.match(text):
                 cells = dict(zip(names, match.groups(), strict=True))
+                if found.several and "rate" in cells:
+                    continue
                 found.rows += _statistics(cells, found.kind, tool.unit)
     histograms = {kind: buckets_of(path, t) for kind, t in found.tables.items()}
     if not (found.rows or histograms):
@@ -228,6 +236,7 @@ def _read_line(tool: _Tool, found: _Found, text: str) -> None:
         found.kind, found.in_table = match[1], True
     if tool.count and (match := _cached(tool.count).search(text)):
         found.counts[found.kind] = found.counts.get(found.kind, 0) + int(match[1])
+    found.several |= bool(tool.several and re.search(tool.several, text))
     if tool.table_ends and text.startswith(tool.table_ends):
         found.in_table = False
     if tool.table and found.in_table and (match := _cached(tool.table).search(text)):
