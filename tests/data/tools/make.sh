@@ -120,8 +120,8 @@ net_files() {
 	netperf -4 -H 127.0.0.1 -t TCP_RR -l 1 -- -o "$names" >"$DATA/netperf_o.txt"
 	netperf -4 -H 127.0.0.1 -t TCP_RR -l 1 -- -k "$names" >"$DATA/netperf_k.txt"
 	netperf -4 -H 127.0.0.1 -t UDP_RR -l 1 -j -v 2 >"$DATA/netperf_j.txt"
-	(cd "$WORK" && flent ping -l 3 -s 0.1 -H 127.0.0.1 -D "$WORK" --title-extra x >/dev/null 2>&1 || true
-	 cp "$WORK"/ping-*.flent.gz "$DATA/flent.flent.gz"
+	(cd "$WORK" && flent ping -l 3 -s 0.1 -H 127.0.0.1 -D "$WORK" >/dev/null 2>&1) || true
+	cp "$WORK"/ping-*.flent.gz "$DATA/flent.flent.gz"
 	kill %%
 }
 
