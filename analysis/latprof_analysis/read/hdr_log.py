@@ -42,7 +42,7 @@ _ROW = re.compile(rb"^(?:Tag=([^,\n]{1,200}),)?[\d.]+,[\d.]+,[\d.]+,(HIST[\w+/=]
 _COMPRESSED, _PLAIN = 0x1C849304, 0x1C849303
 _HEADER = struct.Struct(">iiiiqqd")
 # What a histogram of 5 digits up to an hour in ns unpacks to is less.
-_MOST_BYTES = 64 << 20
+_MOST_BYTES = 8 << 20
 
 
 def matches(seen: Seen) -> bool:

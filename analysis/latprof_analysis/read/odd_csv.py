@@ -21,7 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from latprof_analysis.read.lines import LONGEST_HEADER_BYTES, check_line_ends
-from latprof_analysis.read.paths import numbered_lines, opened_as_is
+from latprof_analysis.read.paths import numbered_lines, opened_as_is, start_of
 from latprof_analysis.read.result import (
     NS_PER_UNIT,
     YEARS_NS,
@@ -179,7 +179,7 @@ def _either(words: Any) -> str:
 
 def _encoding(path: Path) -> str:
     with opened_as_is(path) as file:
-        return "utf-16" if file.peek(2)[:2] in _UTF16 else "utf-8"
+        return "utf-16" if start_of(file)[:2] in _UTF16 else "utf-8"
 
 
 def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:

@@ -132,9 +132,7 @@ def opened(path: Path) -> BinaryIO:
     """
     file = opened_as_is(path)
     try:
-        # a peek into what the kernel makes up may wait for ever
-        size = os.fstat(file.fileno()).st_size
-        start = file.peek(4) if size else b""
+        start = start_of(file)
         if start.startswith(_GZIP):
             file = io.BufferedReader(_Unpacked(path, file), _AT_ONCE)
             start = file.peek(4)
@@ -147,6 +145,14 @@ def opened(path: Path) -> BinaryIO:
         file.close()
         raise
     return file
+
+
+def start_of(file: io.BufferedReader) -> bytes:
+    """Look at the first bytes of a file, of which there may be none.
+
+    Of 0 bytes are those that the kernel makes up: a look may wait for ever.
+    """
+    return file.peek(4) if os.fstat(file.fileno()).st_size else b""
 
 
 def opened_as_is(path: Path) -> io.BufferedReader:
