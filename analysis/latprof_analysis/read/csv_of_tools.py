@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from latprof_analysis.read.buckets import Buckets
 from latprof_analysis.read.paths import numbered_lines
 from latprof_analysis.read.result import (
     NS_PER_UNIT,
     YEARS_NS,
-    Buckets,
     Format,
     Samples,
     Seen,

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from latprof_analysis.read.buckets import Buckets
 from latprof_analysis.read.iperf3 import LATENCY
 from latprof_analysis.read.paths import numbered_lines
 from latprof_analysis.read.result import (
-    Buckets,
     Losses,
     ReadError,
     Samples,

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
+from latprof_analysis.read.buckets import Buckets
 from latprof_analysis.read.paths import numbered_lines
 from latprof_analysis.read.result import (
     NS_PER_UNIT,
-    Buckets,
     ReadError,
     Samples,
     Seen,

@@ -13,7 +13,8 @@ from latprof_analysis.fit.estimates import ReplyMode
 from latprof_analysis.fit.line import fit_round_trips
 from latprof_analysis.fit.natural import WHOLE, Natural, are_free, fit_natural
 from latprof_analysis.fit.rounds import Floats
-from latprof_analysis.read.result import Buckets, Losses, Samples
+from latprof_analysis.read.buckets import Buckets
+from latprof_analysis.read.result import Losses, Samples
 from latprof_analysis.stages import BLANK
 from latprof_analysis.study import findings
 from latprof_analysis.study.analysis import Study
