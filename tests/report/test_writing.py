@@ -17,7 +17,7 @@ import pytest
 from latprof_analysis.cli import report as command
 from latprof_analysis.errors import LatprofError, UsageError
 from latprof_analysis.fit.line import fit_round_trips
-from latprof_analysis.read.result import Samples, samples_frame
+from latprof_analysis.read.result import Losses, Samples, samples_frame
 from latprof_analysis.report.build import build_report
 from latprof_analysis.report.html import html_page
 from latprof_analysis.report.markdown import _plain
@@ -362,6 +362,12 @@ def test_what_is_read_as_samples_has_its_own_sections() -> None:
     values = np.random.default_rng(1).exponential(1e6, 300)
     sizes = np.resize([64, 1000, 8000], 300)
     frame = samples_frame(300, "a", kind="GET", size_bytes=sizes, latency_ns=values)
-    found = study_samples(Samples(frame, [], 0, "csv", {"latency": "x"}), None)
-    names = [section.name for section in build_report(found, "a").sections]
-    assert names == ["sizes", "fit", "distribution", "time", "loss", "notes"]
+    samples = Samples(frame, [], 0, "csv", {"latency": "x"})
+
+    def names() -> list[str]:
+        report = build_report(study_samples(samples, None), "a")
+        return [section.name for section in report.sections]
+
+    assert names() == ["sizes", "fit", "distribution", "time", "notes"]
+    samples.losses = {"GET": Losses(300, 0)}
+    assert names() == ["sizes", "fit", "distribution", "time", "loss", "notes"]
