@@ -106,8 +106,8 @@ test-vm: ## run it under other kernels, e.g. KERNELS="6.1 arm64:6.12" (as root)
 test-matrix: ## the same under every kernel of the matrix: hours (as root)
 	$(MAKE) test-vm KERNELS="$(MATRIX)"
 
-release: ## make in dist/ what users install, of the last commit (as root)
-	$(AS_ROOT) packaging/make-release dist
+release: ## make in dist/ what users install, of the last commit, or PARTS of it (as root)
+	$(AS_ROOT) packaging/make-release dist $(PARTS)
 
 clean: ## remove what was built, kernels and .venv too
 	rm -rf build dist analysis/docs/api $(VENV)

@@ -3,7 +3,8 @@
 # minimal_debian.sh - a minimal Debian in a folder, to build or try something in.
 #
 # Read by who needs one, as root; that has set SUITE (bookworm), `work`, a folder of its
-# own, and `root`, the Debian's folder in it. What debootstrap made is kept in CACHE.
+# own, and `root`, the Debian's folder in it; and ARCH where it is another machine's, whose
+# programs run here. What debootstrap made is kept in CACHE.
 
 CACHE=/var/cache/latprof/chroot
 SECURE_PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
@@ -26,9 +27,9 @@ mirror() {
 }
 
 make_base() {
-	say "making a minimal Debian, $SUITE"
+	say "making a minimal Debian, $SUITE${ARCH:+ for $ARCH}"
 	# shellcheck disable=SC2046 # none where there is no mirror
-	debootstrap --variant=minbase "$SUITE" "$work/base" $(mirror) \
+	debootstrap ${ARCH:+"--arch=$ARCH"} --variant=minbase "$SUITE" "$work/base" $(mirror) \
 		>"$work/debootstrap.log" 2>&1 || {
 		tail -n 5 "$work/debootstrap.log" >&2
 		die 'debootstrap failed'
@@ -40,7 +41,7 @@ make_base() {
 }
 
 make_debian() {
-	local base=$CACHE/$SUITE.tar
+	local base=$CACHE/$SUITE${ARCH:+-$ARCH}.tar
 	[ -e "$base" ] || make_base "$base"
 	mkdir "$root"
 	tar -C "$root" -xpf "$base"
