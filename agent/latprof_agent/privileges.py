@@ -11,6 +11,7 @@ core has not; before libbpf 1.3 it gives up where it may not.
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 import pwd
@@ -18,7 +19,7 @@ import signal
 import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from latprof_analysis.calling_user import ROOT, User, find_user
@@ -54,6 +55,8 @@ _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE = 47, 2
 _CAP_VERSION = 0x20080522  # two words of 32 capabilities
 _CAP_LAST = Path("/proc/sys/kernel/cap_last_cap")
 _libc = ctypes.CDLL(None, use_errno=True)
+_BPF = {"x86_64": 321, "aarch64": 280}  # the system call's number
+_NO_COMMAND = 0x7FFFFFFF  # of it
 
 
 def service_user(
@@ -274,3 +277,33 @@ def _keep(asked: socket.socket, switch_on: Callable[[], int]) -> None:
             continue
         socket.send_fds(asked, [b"1"], [descriptor])
         os.close(descriptor)
+
+
+def what_forbids_bpf(
+    lockdown: Path = Path("/sys/kernel/security/lockdown"),
+    status: Path = Path("/proc/self/status"),
+) -> tuple[str, str] | None:
+    """Return what refuses bpf to who has the capabilities, and what to do, or None.
+
+    A filter of system calls refuses a command that there is not, too; the kernel does
+    not know it.
+    """
+    with suppress(OSError):
+        if "[confidentiality]" in lockdown.read_text():
+            return (
+                "the kernel is locked down to confidentiality",
+                "boot it with lockdown=integrity, or none",
+            )
+    with suppress(OSError):
+        if "\nSeccomp:\t2\n" not in status.read_text() or missing():
+            return None
+    number = _BPF.get(os.uname().machine)
+    if number is None or _libc.syscall(number, _NO_COMMAND, None, 0) != -1:
+        return None
+    if ctypes.get_errno() == errno.EPERM:
+        return (
+            "a filter of system calls (seccomp) refuses bpf",
+            "let it allow bpf and perf_event_open (containers: seccompProfile, "
+            "or --security-opt seccomp=FILE)",
+        )
+    return None

@@ -19,7 +19,8 @@ REFUSALS = (OSError, MemoryError, RuntimeError)
 
 _NO_THREAD = "can't start new thread"  # Python's words, of a RuntimeError
 _REMEDIES = {
-    errno.EPERM: "run as root with all capabilities, outside of a user namespace",
+    errno.EPERM: "run as root with all capabilities, outside of a user namespace and "
+    "of a filter of system calls (seccomp)",
     errno.EACCES: "see its permissions, or run as root with all capabilities",
     errno.EROFS: "mount that file system for writing",
     errno.EMFILE: "raise `ulimit -n`",

@@ -139,12 +139,7 @@ class Capture:
             return CaptureError(
                 f"cannot load the probes: no memory for them ({why}); {todo}"
             )
-        todo = remedy(error.errno, SEE_OFFER)
-        if error.errno == errno.EPERM:
-            todo += (
-                ", and see that neither a lock-down to confidentiality nor a filter of "
-                "system calls forbids it"
-            )
+        todo = found.remedy or remedy(error.errno, SEE_OFFER)
         return CaptureError(f"cannot load the probes: {why}; {todo}")
 
     def _options(self) -> bytes:

@@ -449,7 +449,10 @@ def _ask(
             if probe.asked_for(protocols, needs)
         ]
     except OSError as error:
-        needs_btf = "latprof needs a kernel with BTF (CONFIG_DEBUG_INFO_BTF=y)"
+        needs_btf = (
+            "latprof needs a kernel with BTF (CONFIG_DEBUG_INFO_BTF=y), "
+            "and /sys/kernel/btf/vmlinux where it runs"
+        )
         raise CaptureError(
             f"cannot read the kernel's types: {first_line(error)}; "
             f"{remedy(error.errno, needs_btf)}"

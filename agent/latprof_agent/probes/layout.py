@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from latprof_analysis.records.recording import RecordLayout
 
+from latprof_agent.errors import CaptureError
 from latprof_agent.probes import btf
 
 # an editable install has it in the build folder
@@ -87,8 +88,13 @@ class Layout(RecordLayout):
 
 @cache
 def layout_of(path: Path = OBJECT) -> Layout:
-    """Read the layout of an object file."""
-    elf = path.read_bytes()
+    """Read the layout of an object file; raises CaptureError where that is missing."""
+    try:
+        elf = path.read_bytes()
+    except OSError as error:
+        raise CaptureError(
+            f"cannot read the probes: {path}: {error.strerror}; install latprof again"
+        ) from error
     types = btf.Btf(btf.section(elf, ".BTF"))
     rings = _pointed_at(types, "_record")
     return Layout(

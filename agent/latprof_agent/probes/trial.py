@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from latprof_agent import _drain
+from latprof_agent.privileges import what_forbids_bpf
 from latprof_agent.probes.layout import OBJECT, layout_of
 
 SEE_OFFER = "run `latprof probes` to see what this kernel offers"
@@ -91,6 +92,8 @@ def refusal_in(error: OSError) -> Refusal:
     named = _PROGRAM.search(text)
     program = named[1] if named else ""
     log, ended, _ = text.partition(_LOG_END)
+    if forbidden := what_forbids_bpf():
+        return Refusal(forbidden[0], program, remedy=forbidden[1])
     if not ended or error.errno == errno.EPERM:
         remedy = _WITH_FENTRY if _NO_FENTRY.search(text) else ""
         return Refusal(first_line(error), program, remedy=remedy)

@@ -24,8 +24,9 @@ from io import TextIOWrapper
 from types import MappingProxyType
 from typing import Any, NoReturn
 
+from latprof_analysis.cli.installation import check_processor, not_loaded
 from latprof_analysis.errors import REFUSALS, LatprofError, refused
-from latprof_analysis.extras import extra_of, need_extra, not_installed
+from latprof_analysis.extras import need_extra
 from latprof_analysis.say import say_error
 from latprof_analysis.text import did_you_mean
 
@@ -313,10 +314,8 @@ def run_program(
         return _complain(
             "interrupted: ended without a summary; what was written is kept"
         )
-    except ModuleNotFoundError as error:
-        if not extra_of(error.name):
-            raise
-        return _complain(str(not_installed("go on", error.name)))
+    except ImportError as error:
+        return _complain(str(not_loaded(error)))
     except BrokenPipeError:
         _output_fails()  # its reader is gone: nothing is left to say
         return 1
@@ -329,6 +328,7 @@ def run_program(
 def _run(subcommands: dict[str, Subcommand], version: str, words: list[str]) -> int:
     if name := _named(subcommands, words):
         check_limits(subcommands[name].address_space_mib << 20)
+        check_processor()
         keep_blas_small()
     try:
         options = parsed(subcommands, version, words)
