@@ -18,7 +18,8 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
 C_SOURCES := $(shell find bpf agent tests -name '*.[ch]')
 NATIVE_SOURCES := $(filter %.c,$(filter agent/%,$(C_SOURCES)))
-SCRIPTS := packaging/latprof packaging/packages.sh packaging/minimal_debian.sh \
+SCRIPTS := packaging/latprof packaging/packages.sh packaging/sources.sh \
+	packaging/minimal_debian.sh \
 	packaging/build-wheel packaging/make-release packaging/write-lock .ci/run \
 	packaging/make-packages packaging/make-image packaging/image/start \
 	packaging/write-daemonset $(wildcard packaging/nfpm/p*) \

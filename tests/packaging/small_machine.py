@@ -66,7 +66,7 @@ class SmallMachine:
         (self.folder / "os-release").write_text("ID=fedora\n")  # no apt
 
     def _write_checkout(self):
-        for name in ("latprof", "packages.sh"):
+        for name in ("latprof", "packages.sh", "sources.sh"):
             (self.checkout / "packaging").mkdir(parents=True, exist_ok=True)
             shutil.copy(CHECKOUT / "packaging" / name, self.checkout / "packaging")
         files = {

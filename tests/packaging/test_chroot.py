@@ -5,30 +5,17 @@ Debian 12 with LATPROF_CHROOT=1.
 """
 
 import os
-import subprocess
-from pathlib import Path
 
 import pytest
+from minimal_debian import check
 
-CHECK = Path(__file__).parent / "check_chroot.sh"
-
-
-def check(suite, *words):
-    ended = subprocess.run(
-        [CHECK, *words],
-        env=os.environ | {"LATPROF_CHROOT_SUITE": suite},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended
+CHECK = "check_chroot.sh"
 
 
 @pytest.mark.thorough
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_the_readmes_first_command_works_on_a_fresh_debian_13():
-    ended = check("trixie", "--first")
+    ended = check(CHECK, "trixie", "--first")
     head = ended.stdout.splitlines()[:3]
     assert head[0].startswith("ping-pong, closed loop")
     for line, protocol in zip(head[1:], ("tcp", "udp"), strict=True):
@@ -39,4 +26,4 @@ def test_the_readmes_first_command_works_on_a_fresh_debian_13():
 def test_the_readmes_commands_work_on_a_fresh_debian():
     if os.environ.get("LATPROF_CHROOT") != "1":
         pytest.skip("makes a Debian of its own: set LATPROF_CHROOT=1")
-    check("bookworm")
+    check(CHECK, "bookworm")

@@ -10,9 +10,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from minimal_debian import check
 
-HERE = Path(__file__).parent
-MAKE = HERE.parents[1] / "packaging" / "make-packages"
+MAKE = Path(__file__).parents[2] / "packaging" / "make-packages"
 MOST_BYTES = 25_000_000  # of a deb
 
 
@@ -57,14 +57,7 @@ def folder():
 def test_the_packages_work_on_a_fresh_debian(folder, suite, release):
     (deb,) = folder.glob(f"latprof_*~deb{release}_*.deb")
     assert deb.stat().st_size <= MOST_BYTES
-    ended = subprocess.run(
-        [HERE / "check_packages.sh", folder],
-        env=os.environ | {"LATPROF_CHROOT_SUITE": suite},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    check("check_packages.sh", suite, folder)
 
 
 @pytest.mark.thorough

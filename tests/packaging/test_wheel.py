@@ -11,9 +11,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from minimal_debian import check
 
-HERE = Path(__file__).parent
-BUILD = HERE.parents[1] / "packaging" / "build-wheel"
+BUILD = Path(__file__).parents[2] / "packaging" / "build-wheel"
 EPOCH = "1700000000"
 
 
@@ -34,17 +34,6 @@ def build(folder: Path) -> Path:
 def wheel(tmp_path_factory) -> Path:
     pytest.importorskip("auditwheel")
     return build(tmp_path_factory.mktemp("wheel"))
-
-
-def check(wheel: Path, suite: str) -> None:
-    ended = subprocess.run(
-        [HERE / "check_wheel.sh", wheel],
-        env=os.environ | {"LATPROF_CHROOT_SUITE": suite},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 def test_it_holds_what_it_needs_and_fits_any_python(wheel):
@@ -69,4 +58,4 @@ def test_it_is_the_same_bytes_each_time(wheel, tmp_path):
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 @pytest.mark.parametrize("suite", ["bookworm", "trixie"])
 def test_it_measures_on_a_debian_without_a_compiler(wheel, suite):
-    check(wheel, suite)
+    check("check_wheel.sh", suite, wheel)
