@@ -25,7 +25,7 @@ install_wheel() {
 	inside env DEBIAN_FRONTEND=noninteractive apt-get install -y \
 		--no-install-recommends ca-certificates python3-venv >>"$work/log" 2>&1
 	inside python3 -Im venv /opt/latprof
-	inside /opt/latprof/bin/python3 -Im pip install --quiet --no-cache-dir \
+	inside /opt/latprof/bin/python3 -Im pip install --quiet --no-cache-dir --no-compile \
 		--disable-pip-version-check --constraint constraints --only-binary :all: \
 		"$wheel"
 	say "installed in $((SECONDS - before)) s, $(($(megabytes) - size)) MB with Python and pip"
