@@ -8,6 +8,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
+import latprof_agent
+import latprof_analysis
 import pytest
 from latprof_analysis.cli.installation import check_processor, not_loaded
 from latprof_analysis.errors import LatprofError
@@ -77,10 +79,10 @@ def installed(tmp_path_factory):
     packages = Path(
         sysconfig.get_path("purelib", "venv", {"base": str(folder)}),
     )
-    for name in ("latprof_agent", "latprof_analysis"):
-        module = sys.modules[name]
+    for module in (latprof_agent, latprof_analysis):
         ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(Path(module.__file__).parent, packages / name, ignore=ignored)
+        source = Path(module.__file__).parent
+        shutil.copytree(source, packages / source.name, ignore=ignored)
     own = sysconfig.get_path("purelib")
     for name in ("numpy", "numpy.libs", "lazy_loader"):
         (packages / name).symlink_to(Path(own, name))
