@@ -126,7 +126,9 @@ def _table(places: pd.DataFrame) -> Table:
         came, share = "not counted", Cell("not told", "how many came is not counted")
         if pd.notna(row.of):
             came = f"{number(row.of)} {row.unit}"
-        if pd.notna(row.of) and row.of:
+        if pd.notna(row.of) and not 0 <= row.lost <= row.of:
+            share = Cell("not told", "what was lost is no part of what came")
+        elif pd.notna(row.of) and row.of:
             low, high = share_interval(int(row.lost), int(row.of))
             interval = f"{100 * low:.2g} to {100 * high:.2g}%"
             share = Cell(_percent(row.lost / row.of), interval)

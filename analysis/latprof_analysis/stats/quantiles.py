@@ -169,13 +169,20 @@ def normal_quantile(probability: float) -> float:
 
 
 def share_interval(hits: int, of: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Return the interval of Clopper and Pearson (1934) of a share.
+    """Return the interval of Clopper and Pearson (1934) of a share, `hits` of `of`.
+
+    Raises
+    ------
+    ValueError
+        There are more hits than there were tries.
 
     Examples
     --------
     >>> [round(end, 4) for end in share_interval(0, 100)]
     [0.0, 0.0362]
     """
+    if not 0 <= hits <= of:
+        raise ValueError(f"hits must lie from 0 to {of}, got {hits}")
     tail = (1 - confidence) / 2
     if hits in (0, of):  # as most shares of lost messages are: 1 - high is tail ** 1/n
         end = tail ** (1 / of) if of else 0.0
