@@ -7,7 +7,7 @@
 #ifndef LATPROF_CALL_H
 #define LATPROF_CALL_H
 
-#include "kernel.h"
+#include "basis.bpf.h"
 #include <bpf/bpf_helpers.h>
 
 #define KERNEL_THREAD 0x00200000 /* PF_KTHREAD: it has no user's registers */
@@ -27,7 +27,7 @@ struct call {
 static __always_inline const struct pt_regs *
 registers_of(struct task_struct *task)
 {
-	if (task->flags & KERNEL_THREAD)
+	if (FOLLOW(task, flags) & KERNEL_THREAD)
 		return NULL;
 	return (const struct pt_regs *)bpf_task_pt_regs(task);
 }

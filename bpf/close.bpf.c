@@ -247,10 +247,10 @@ int BPF_PROG(on_connection, const struct sock *sk, int before, int state)
 }
 
 /* Over all listeners: how many connections they have refused. */
-SEC("?iter/bpf_sk_storage_map")
-int on_listener(struct bpf_iter__bpf_sk_storage_map *ctx)
+SEC(SOCKETS_PASSED)
+int on_listener(struct SOCKETS_CONTEXT *ctx)
 {
-	struct sock *sk = ctx->sk;
+	struct sock *sk = socket_passed(ctx);
 	__u32 *counted = ctx->value;
 
 	if (sk && counted)
@@ -349,6 +349,8 @@ int on_release(struct bpf_sock *sk)
 	c.tail = s->tail;
 	c.now = bpf_ktime_get_ns();
 	c.pid = s->reader_pid;
-	bpf_loop(DATAGRAMS, datagram_unread, &c, 0);
+	bpf_loop(UNREAD_DATAGRAMS, datagram_unread, &c, 0);
+	if (c.number != c.tail)
+		count_more(failed_inserts, c.tail - c.number);
 	return 1;
 }

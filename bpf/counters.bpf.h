@@ -5,7 +5,7 @@
 #ifndef LATPROF_COUNTERS_H
 #define LATPROF_COUNTERS_H
 
-#include "kernel.h"
+#include "basis.bpf.h"
 #include "records.h"
 #include <bpf/bpf_helpers.h>
 

@@ -20,6 +20,9 @@
 #include "reader.bpf.h"
 
 #define DATAGRAMS 65536
+#ifndef UNREAD_DATAGRAMS /* that have rows when their socket is closed */
+#define UNREAD_DATAGRAMS DATAGRAMS
+#endif
 #define FINGERPRINT_BYTES 32
 #define MORE_FRAGMENTS 0x2000
 #define FRAGMENT_OFFSET 0x1fff
@@ -107,12 +110,7 @@ struct {
 	__type(value, struct datagram);
 } datagrams SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct datagram_socket);
-} datagram_sockets SEC(".maps");
+SOCKET_STORAGE(datagram_sockets, struct datagram_socket);
 
 /* Where a packet stands in its datagram, by its IP header. */
 struct fragment {

@@ -70,8 +70,7 @@ static __always_inline void datagram_spoke(struct exchange *x, __u64 now,
 			x->turn = TURN_NONE;
 		}
 		exchange_ask(x, now, false);
-	} else if (__sync_val_compare_and_swap(&x->turn, TURN_ASKED,
-					       TURN_ANSWERED) == TURN_ASKED) {
+	} else if (atomic_replace(&x->turn, TURN_ASKED, TURN_ANSWERED)) {
 		exchange_count(x, SERVER, now - x->begin_ns);
 	}
 }
@@ -109,7 +108,7 @@ static __always_inline void datagram_turn_send(const struct datagram_socket *s,
 		return;
 	}
 	datagram_spoke(x, now, is_of_dns(head));
-	__sync_lock_test_and_set(&x->spoke_ns, now);
+	atomic_exchange(&x->spoke_ns, now);
 }
 
 /* `answer`: number of the flow that this socket answers in. A datagram may be
@@ -131,7 +130,7 @@ static __always_inline void datagram_turn_read(const struct datagram_socket *s,
 	exchange_read(x, now, ready_ns, true);
 	if (is_of_dns(head) && exchange_end(x, false, NULL))
 		return;
-	spoke_ns = __sync_fetch_and_add(&x->spoke_ns, 0);
+	spoke_ns = atomic_add(&x->spoke_ns, 0);
 	if (spoke_ns > now)
 		datagram_spoke(x, spoke_ns, is_of_dns(head));
 }

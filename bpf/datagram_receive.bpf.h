@@ -63,10 +63,7 @@ static __always_inline __u64 datagram_arrival(const struct sk_buff *skb,
 	t_ns = a->t_ns;
 	*sender_netns = a->sender_netns;
 	*flags |= a->flags;
-	return __sync_val_compare_and_swap(&a->skb, (__u64)skb, 0) ==
-			       (__u64)skb ?
-		       t_ns :
-		       0;
+	return atomic_replace(&a->skb, (__u64)skb, 0) ? t_ns : 0;
 }
 
 /* What `ss` shows as Recv-Q: memory, with the packets' overhead. */
@@ -113,7 +110,7 @@ static __always_inline __u32 datagram_number(struct datagram_socket *s,
 		s->tail = waiting - 1; /* older than the run */
 	if ((__s32)(head - s->tail) > 0 && is_last(sk, skb))
 		s->tail = head + waiting - 1;
-	return __sync_fetch_and_add(&s->tail, 1) + 1U;
+	return atomic_add(&s->tail, 1) + 1U;
 }
 
 /* The number of the datagram that was just read. All that were queued and do
@@ -126,7 +123,7 @@ static __always_inline __u32 datagram_read_number(struct datagram_socket *s,
 
 	barrier();
 	read -= datagrams_waiting(sk);
-	number = __sync_fetch_and_add(&s->head, 1) + 1U;
+	number = atomic_add(&s->head, 1) + 1U;
 	if ((__s32)(read - number) > 0)
 		number = s->head = read;
 	return number;
@@ -216,14 +213,13 @@ datagram_emit_received(const struct datagram_socket *s,
  */
 static __always_inline bool room_claim(struct datagram *room, __u64 number)
 {
-	return __sync_val_compare_and_swap(&room->at.number, number,
-					   ROOM_IN_USE) == number;
+	return atomic_replace(&room->at.number, number, ROOM_IN_USE);
 }
 
 /* From now on it has this number; 0: it is free. */
 static __always_inline void room_leave(struct datagram *room, __u64 number)
 {
-	__sync_lock_test_and_set(&room->at.number, number);
+	atomic_exchange(&room->at.number, number);
 }
 
 /* It was read before its readiness was reported. */
@@ -296,7 +292,7 @@ static __always_inline __u64 entered_netns(const struct arrival *a)
  * here: of these only the very last one may have been handed into ours within
  * the same call. Not static, so that the verifier looks at it once. `port` is
  * in network byte order. */
-__noinline __u64 datagram_taken(__u32 port, __u64 netns)
+SHARED __u64 datagram_taken(__u32 port, __u64 netns)
 {
 	__u32 zero = 0;
 	struct entered *last = bpf_map_lookup_elem(&last_entered, &zero);
@@ -481,7 +477,7 @@ static __always_inline int datagram_read(struct sock *sk)
 		return 0;
 	task = bpf_get_current_task_btf();
 	note.second_ns = bpf_ktime_get_ns();
-	note.pid = task->tgid;
+	note.pid = FOLLOW(task, tgid);
 	note.at.number = datagram_read_number(s, sk);
 	run_delay = reader_now(task, note.second_ns);
 	/* else by the packet, which has the client where the socket has not */

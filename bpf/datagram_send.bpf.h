@@ -20,7 +20,7 @@ static __always_inline void datagram_of(struct datagram_socket *s,
 	ret->at.address = (__u64)skb;
 	ret->flow = flow;
 	ret->key = key;
-	ret->number = __sync_fetch_and_add(&s->number, 1) + 1;
+	ret->number = atomic_add(&s->number, 1) + 1;
 	ret->first_ns = send_ns;
 	ret->second_ns = bpf_ktime_get_ns();
 	ret->size_bytes = size;
@@ -40,8 +40,7 @@ static __always_inline void datagram_depart(struct datagram_socket *s,
 	__u64 *room = &s->departing.at.address;
 
 	/* its own address: of a packet that went a way we do not see */
-	if (*room == d->at.address ||
-	    !__sync_val_compare_and_swap(room, 0, d->at.address))
+	if (*room == d->at.address || atomic_replace(room, 0, d->at.address))
 		s->departing = *d;
 	else
 		datagram_keep(d);
@@ -250,9 +249,8 @@ static __always_inline int datagram_queue(struct sock *sk,
 	return 0;
 }
 
-static __always_inline void datagram_emit_sent(const struct datagram_socket *s,
-					       const struct datagram *d,
-					       __u64 xmit_ns)
+APART void datagram_emit_sent(const struct datagram_socket *s,
+			      const struct datagram *d, __u64 xmit_ns)
 {
 	struct sent_message half = {
 		.flow = d->flow,
@@ -301,7 +299,7 @@ static __noinline void datagram_leave(struct datagram_socket *s,
 		datagram_emit_sent(s, &s->departing, xmit_ns);
 		if (s->stacked)
 			datagram_note_left(s, &s->departing);
-		__sync_lock_test_and_set(&s->departing.at.address, 0);
+		atomic_exchange(&s->departing.at.address, 0);
 		return;
 	}
 	d = bpf_map_lookup_elem(&datagrams, &at);
@@ -389,7 +387,7 @@ static __noinline void fragment_drop(struct datagram_socket *s,
 		return;
 	d.flow = s->fragment_flow;
 	d.key = s->fragment_key;
-	d.number = __sync_fetch_and_add(&s->number, 1) + 1;
+	d.number = atomic_add(&s->number, 1) + 1;
 	d.first_ns = s->fragment_send_ns;
 	d.size_bytes = s->fragment_size;
 	d.packets = s->fragment_packets;

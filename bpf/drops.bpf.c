@@ -61,7 +61,7 @@ static __always_inline __u8 place_of(__u32 netns, __u32 here, __u8 place)
 
 /* A packet without a socket of ours: by what it carries. Not static, so that
  * the verifier looks at it once. */
-__noinline int at_end(struct freed *f, struct drop *ret)
+SHARED int at_end(struct freed *f, struct drop *ret)
 {
 	const struct watched_end *end;
 

@@ -115,8 +115,7 @@ static __noinline void exchange_hold(struct exchange *x, __u32 *held, __u64 ns)
 
 	if (ns && !units)
 		units = 1;
-	before = __sync_lock_test_and_set(
-		held, units > 0xffffffff ? 0xffffffff : units);
+	before = atomic_exchange(held, units > 0xffffffff ? 0xffffffff : units);
 	if (before && !(x->state & TAKES_NO_TURNS))
 		exchange_count(x, x->role == ROLE_CLIENT ? RESPONSE : SERVER,
 			       (__u64)before * HELD_NS);
@@ -405,8 +404,7 @@ static __always_inline bool exchange_end(struct exchange *x, bool unread,
 	if (x->role != ROLE_CLIENT || x->turn != TURN_ANSWERED)
 		return false;
 	/* it may be found to be idle just now */
-	if (__sync_val_compare_and_swap(&x->turn, TURN_ANSWERED, TURN_NONE) !=
-	    TURN_ANSWERED)
+	if (!atomic_replace(&x->turn, TURN_ANSWERED, TURN_NONE))
 		return false;
 	if (unread) {
 		turns_overlap(x);

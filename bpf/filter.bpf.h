@@ -42,12 +42,7 @@ struct mark {
 	__u32 facts; /* bits, the `mask` of terms that hold */
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
-	__type(key, int);
-	__type(value, struct mark);
-} marked SEC(".maps");
+INHERITED_STORAGE(marked, struct mark);
 
 enum answer { NO, YES, NOT_YET };
 
@@ -178,7 +173,7 @@ struct facts {
 
 /* An enum answer. Not static, and of no more than memory, so that the verifier
  * looks at it once for all who call it. */
-__noinline int term_holds(const struct facts *facts, __u32 index)
+SHARED int term_holds(const struct facts *facts, __u32 index)
 {
 	const struct term *term;
 	const struct sock *sk;
@@ -307,7 +302,7 @@ static __always_inline enum wanted wants_socket(struct sock *sk)
 
 /* The terms of namespaces alone, which come first: for whoever has no socket
  * at hand that a helper would take. Not static, as above. */
-__noinline int wants_netns(__u32 inum)
+SHARED int wants_netns(__u32 inum)
 {
 	__u32 others = 1;
 

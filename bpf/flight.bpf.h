@@ -29,9 +29,8 @@ static __always_inline void *flight_next(void *ring)
 	struct ring_control *control = bpf_map_lookup_elem(ring, &at);
 	__u64 n, *slot;
 
-	if (!control || !control->mask)
+	if (!control || !control->mask || !ring_take(control, &n))
 		return NULL;
-	n = __sync_fetch_and_add(&control->head, 1);
 	at = control->first + (n & control->mask);
 	slot = bpf_map_lookup_elem(ring, &at);
 	if (!slot)

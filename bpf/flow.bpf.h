@@ -168,9 +168,10 @@ static __always_inline bool task_write(const struct task *now)
 static __always_inline void process_name(__u64 ret[2])
 {
 	const struct task_struct *task = bpf_get_current_task_btf();
+	const struct task_struct *leader = FOLLOW(task, group_leader);
 
 	ret[0] = ret[1] = 0;
-	bpf_core_read_str(ret, 16, &task->group_leader->comm);
+	bpf_core_read_str(ret, 16, &leader->comm);
 }
 
 static __always_inline bool task_announce_named(const struct task *now)
@@ -199,7 +200,7 @@ static __always_inline bool task_announce(__u32 pid, __u64 now_ns)
 static __noinline void thread_announce(__u64 now_ns)
 {
 	const struct task_struct *task = bpf_get_current_task_btf();
-	struct task now = { .pid = task->pid, .t_ns = now_ns };
+	struct task now = { .pid = FOLLOW(task, pid), .t_ns = now_ns };
 
 	bpf_core_read_str(now.comm, 16, &task->comm);
 	task_announce_named(&now);

@@ -82,7 +82,7 @@ static __always_inline __u64 xmit_behind(__u64 queue_ns, __u64 xmit_ns)
 
 /* The stages of a message that left, or was given up. Returns flags of its
  * record: whether it was slow. */
-__noinline int sent_count(__u32 group, const struct sent_message *half)
+SHARED int sent_count(__u32 group, const struct sent_message *half)
 {
 	struct group_counts *counts = counts_of_group(group);
 	struct group_limit *limit = limit_of(group);
@@ -107,8 +107,8 @@ __noinline int sent_count(__u32 group, const struct sent_message *half)
 /* The stages of `n` messages that were read at once, or of a range whose
  * messages are not known here: `quantity` is the first of three. Returns flags
  * of its record. */
-__noinline int received_count(__u32 group, __u32 quantity, __u32 n,
-			      const struct received_range *half)
+SHARED int received_count(__u32 group, __u32 quantity, __u32 n,
+			  const struct received_range *half)
 {
 	struct group_counts *counts = counts_of_group(group);
 	struct group_limit *limit = limit_of(group);

@@ -188,13 +188,18 @@ enum given {
 
 static __always_inline enum given what_is_given(const struct iov_iter *from)
 {
-	__u8 kind;
+	const struct iov_iter___before_5_14 *old = (const void *)from;
+	__u32 kind;
 
-	if (!bpf_core_field_exists(from->iter_type) ||
-	    !bpf_core_enum_value_exists(enum iter_type, ITER_UBUF))
+	if (bpf_core_field_exists(from->iter_type))
+		kind = from->iter_type;
+	else if (bpf_core_field_exists(old->type))
+		kind = old->type & ~ITER_DIRECTION;
+	else
 		return GIVEN_NONE;
-	kind = from->iter_type;
-	if (kind == bpf_core_enum_value(enum iter_type, ITER_UBUF))
+	/* of Linux 6.0 */
+	if (bpf_core_enum_value_exists(enum iter_type, ITER_UBUF) &&
+	    kind == bpf_core_enum_value(enum iter_type, ITER_UBUF))
 		return GIVEN_ONE;
 	return kind == bpf_core_enum_value(enum iter_type, ITER_IOVEC) ?
 		       GIVEN_SEVERAL :

@@ -39,12 +39,7 @@ struct held {
 	__u64 corked;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct held);
-} held_sockets SEC(".maps");
+SOCKET_STORAGE(held_sockets, struct held);
 
 static __always_inline bool waits_for_room(const struct sock *sk)
 {

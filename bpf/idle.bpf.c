@@ -47,12 +47,12 @@ static __always_inline void held_flush(struct stream *s, __u64 now)
 		exchange_hold(x, &s->held, 0);
 }
 
-SEC("?iter/bpf_sk_storage_map")
-int on_stream_idle(struct bpf_iter__bpf_sk_storage_map *ctx)
+SEC(SOCKETS_PASSED)
+int on_stream_idle(struct SOCKETS_CONTEXT *ctx)
 {
 	struct stream *s = ctx->value;
 	__u64 now = bpf_ktime_get_ns();
-	struct sock *sk = ctx->sk;
+	struct sock *sk = socket_passed(ctx);
 	struct tcp_sock *tp;
 
 	if (!s || s->window != (__u16)options.window)

@@ -284,6 +284,11 @@ struct iov_iter {
 	unsigned long nr_segs;
 };
 
+struct iov_iter___before_5_14 {
+	unsigned int type; /* enum iter_type, and: */
+};
+#define ITER_DIRECTION 3U
+
 struct iov_iter___before_6_4 {
 	const struct iovec *iov;
 };
@@ -435,6 +440,16 @@ struct bpf_iter__task_file {
 	struct bpf_iter_meta *meta;
 	struct task_struct *task;
 	struct file *file;
+};
+
+struct bpf_iter__tcp {
+	struct bpf_iter_meta *meta;
+	struct sock_common *sk_common;
+};
+
+struct bpf_iter__udp {
+	struct bpf_iter_meta *meta;
+	struct udp_sock *udp_sk;
 };
 
 struct bpf_map;

@@ -11,6 +11,9 @@
 #include "flight_wake.bpf.c"
 #include "idle.bpf.c"
 #include "loss.bpf.c"
+#ifndef LATPROF_OLD_H
+#include "open.bpf.c"
+#endif
 #include "processes.bpf.c"
 #include "qdisc.bpf.c"
 #include "read.bpf.c"

@@ -8,12 +8,8 @@
 
 #include "loss.bpf.h"
 
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, __u32); /* of its drops that are counted */
-} listeners SEC(".maps");
+/* of its drops that are counted */
+SOCKET_STORAGE(listeners, __u32);
 
 static __always_inline void listener_count(struct sock *sk, __u32 *counted)
 {

@@ -29,12 +29,7 @@ struct {
 LABELS(drop_place);
 
 /* DSACKs of a connection that are counted; made when it first sends again. */
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, __u32);
-} spurious_known SEC(".maps");
+SOCKET_STORAGE(spurious_known, __u32);
 
 #define segments_add(number, field, n)                                  \
 	({                                                              \

@@ -18,7 +18,9 @@
 #include "watch.bpf.h"
 
 #define FLOW_ENDS_BITS 13 /* 18 MB */
+#ifndef ENDS
 #define ENDS 256 /* a power of two */
+#endif
 #define CACHE_LINE 64
 /* Nobody has read for so long: the receiver is not on this host, or is gone. */
 #define ENDS_KEEP_NS 10000000000ULL
@@ -205,7 +207,7 @@ static __noinline __u32 ends_take_missed(struct flow_ends *e, __u64 end)
 
 /* How many messages end in what was read up to `end`. Not static, so that the
  * verifier looks at it once. */
-__noinline int ends_take(struct flow_ends *e, __u64 end)
+SHARED int ends_take(struct flow_ends *e, __u64 end)
 {
 	struct ends_taking t = { .e = e, .end = end };
 

@@ -11,12 +11,14 @@
 #ifndef LATPROF_PACKET_H
 #define LATPROF_PACKET_H
 
-#include "kernel.h"
+#include "basis.bpf.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#ifndef bpf_rdonly_cast
 extern void *bpf_rdonly_cast(const void *memory, __u32 type) __ksym __weak;
+#endif
 
 #define CAST(type, memory) \
 	((const type *)bpf_rdonly_cast(memory, bpf_core_type_id_kernel(type)))

@@ -185,7 +185,7 @@ int BPF_PROG(on_read, struct sock *sk)
 	c.now = bpf_ktime_get_ns();
 	task = bpf_get_current_task_btf();
 	c.run_delay = reader_now(task, c.now);
-	c.pid = task->tgid;
+	c.pid = FOLLOW(task, tgid);
 	reader_came(&s->reader, &s->reader_pid, task, sk->__sk_common.skc_num,
 		    c.now);
 	if (sk->sk_max_ack_backlog) { /* accepted: at a server */

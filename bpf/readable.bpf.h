@@ -14,12 +14,7 @@
 #include "stream.bpf.h"
 
 /* The last segment of a socket with a low water mark. */
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct readable_range);
-} below_mark SEC(".maps");
+SOCKET_STORAGE(below_mark, struct readable_range);
 
 static __always_inline struct readable_range *
 range_append(struct sock *sk, struct stream *s, __u16 *flags)

@@ -121,7 +121,7 @@ static __always_inline bool reader_waited(const struct reader *reader,
 static __always_inline void scheduler_learn(const struct task_struct *task,
 					    __u64 at)
 {
-	__u64 offset = at - task->sched_info.last_arrival;
+	__u64 offset = at - FOLLOW(task, sched_info.last_arrival);
 
 	/* either clock may be ahead */
 	if (!scheduler_offset_ns ||
@@ -137,7 +137,7 @@ static __always_inline __u32 reader_now(struct task_struct *task, __u64 now)
 	if (!bpf_core_field_exists(task->sched_info))
 		return 0;
 	scheduler_learn(task, now);
-	return task->sched_info.run_delay;
+	return FOLLOW(task, sched_info.run_delay);
 }
 
 /* Whom a new connection at this port is likely to be read by. */
@@ -170,14 +170,14 @@ static __noinline void reader_change(struct reader *reader, __u32 *announced,
 				     __u16 port, __u64 now)
 {
 	const struct task_struct *task = bpf_get_current_task_btf();
-	__u32 pid = task->tgid;
+	__u32 pid = FOLLOW(task, tgid), thread = FOLLOW(task, pid);
 
-	reader_set(reader, (__u64)task, task->pid);
+	reader_set(reader, (__u64)task, thread);
 	reader_remember(reader, port);
 	sleeper_follow();
 	if (*announced != pid && task_announce(pid, now))
 		*announced = pid;
-	if ((__u32)task->pid != pid)
+	if (thread != pid)
 		thread_announce(now);
 }
 
@@ -186,8 +186,9 @@ static __always_inline void reader_came(struct reader *reader, __u32 *announced,
 					const struct task_struct *task,
 					__u16 port, __u64 now)
 {
-	if (reader->task != (__u64)task || reader->thread != (__u32)task->pid ||
-	    *announced != (__u32)task->tgid)
+	if (reader->task != (__u64)task ||
+	    reader->thread != (__u32)FOLLOW(task, pid) ||
+	    *announced != (__u32)FOLLOW(task, tgid))
 		reader_change(reader, announced, port, now);
 }
 

@@ -37,7 +37,9 @@ int BPF_PROG(on_arrive, struct sk_buff *skb)
 	return 0;
 }
 
+#ifndef PARTS
 #define PARTS 128 /* a power of two */
+#endif
 
 /* The segment that TCP has in hand on this CPU, for the hook that follows when
  * it has become readable. */
@@ -274,7 +276,7 @@ static __noinline int hole_filled(struct sock *sk, struct stream *s,
  * are known by what each ends with: from the last one back to the first. Not
  * static, so that the verifier looks at it once. `ports` as the socket sends.
  */
-__noinline int parts_find(__u32 ports, struct segment_in_hand *segment)
+SHARED int parts_find(__u32 ports, struct segment_in_hand *segment)
 {
 	__u32 end;
 

@@ -576,6 +576,8 @@ struct ring_control {
 	__u64 tail; /* ... and read: moved by user space */
 	__u32 first; /* index of slot 0 in the array */
 	__u32 mask; /* slots less one; a power of two less one */
+	__u32 taking; /* a number is being taken; only of old.bpf.h */
+	__u32 pad;
 };
 
 /* What was counted instead of recorded. Each must be explained by the agent. */
@@ -621,7 +623,9 @@ enum term_kind {
 	TERM_CGROUP, /* id of the group, or of one above */
 };
 
+#ifndef MOST_TERMS
 #define MOST_TERMS 64
+#endif
 
 struct term {
 	__u64 value[2];

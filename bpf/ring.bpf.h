@@ -63,7 +63,10 @@ static __always_inline __u64 *ring_reserve(void *ring, __u64 *lost)
 		__sync_fetch_and_add(lost, 1);
 		return NULL;
 	}
-	n = __sync_fetch_and_add(&control->head, 1);
+	if (!ring_take(control, &n)) {
+		__sync_fetch_and_add(lost, 1);
+		return NULL;
+	}
 	at = control->first + (n & control->mask);
 	slot = bpf_map_lookup_elem(ring, &at);
 	if (slot)

@@ -70,8 +70,7 @@ static __always_inline struct group_limit *limit_of(__u32 group)
 /* Take a token for the record of a slow one, if the group has any. */
 static __always_inline bool take_token(struct group_limit *limit)
 {
-	return limit->tokens > 0 &&
-	       __sync_fetch_and_add(&limit->tokens, -1) > 0;
+	return limit->tokens > 0 && atomic_add(&limit->tokens, -1) > 0;
 }
 
 static __always_inline __u16 slow_flag(struct group_limit *limit, __u64 ns,

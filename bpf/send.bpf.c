@@ -322,7 +322,7 @@ static __always_inline bool is_send_call(long number)
 static __always_inline struct sock *socket_of_descriptor(__u32 descriptor)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct fdtable *table = task->files->fdt;
+	struct fdtable *table = FOLLOW(task, files)->fdt;
 	struct file *file = NULL, **slot;
 	struct socket *socket;
 	struct inode *inode;

@@ -12,12 +12,7 @@ struct send_call {
 	__u64 socket; /* address of the struct sock, for comparison only */
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct send_call);
-} send_calls SEC(".maps");
+TASK_STORAGE(send_calls, struct send_call);
 
 static __always_inline void send_call_note(const struct sock *sk)
 {

@@ -25,12 +25,7 @@ struct sleeper {
 	__u32 frames;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct sleeper);
-} sleepers SEC(".maps");
+TASK_STORAGE(sleepers, struct sleeper);
 
 /* The current task reads: its stacks are kept from now on. */
 static __always_inline void sleeper_follow(void)

@@ -29,8 +29,10 @@
 #define CHUNK_BITS 6
 #define CHUNK_ENTRIES (1 << CHUNK_BITS)
 #define CHUNKS 4096 /* of all sockets: 262,144 ranges, 11 MB */
+#ifndef DEEP_SENDS
 #define DEEP_SENDS 4096 /* 4 MB, the default limit, in writes of 1 kB */
 #define DEEP_RANGES 1024
+#endif
 
 struct pending_send {
 	__u64 end;
@@ -129,12 +131,7 @@ struct chunk {
 	};
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct stream);
-} streams SEC(".maps");
+SOCKET_STORAGE(streams, struct stream);
 
 /* Allocated as a whole: to allocate a chunk when it is needed took 34 us. */
 struct {
@@ -576,8 +573,7 @@ static __always_inline void send_emit(struct sock *sk, struct stream *s,
 /* Whoever counts `head` on has the message; two CPUs may want to. */
 static __always_inline bool send_claim(struct stream *s, __u64 number)
 {
-	return __sync_val_compare_and_swap(&s->head, number, number + 1) ==
-	       number;
+	return atomic_replace(&s->head, number, number + 1);
 }
 
 /* Both ends choose by the request's last byte. */

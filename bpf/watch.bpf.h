@@ -17,18 +17,16 @@
 
 /* Count in histograms instead of writing records. A constant, so that the
  * kernel leaves out what is not used. */
+#ifndef histograms
 const volatile __u32 histograms SEC(".rodata.histograms") = 0;
+#endif
 
 /* What the agent attaches some programs for. */
 bool udp_sends; /* a watched socket did ... */
 bool queues_used; /* ... its packets came to a device with a queue */
 
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, __u32); /* number of the verdict that said no */
-} unwatched SEC(".maps");
+/* number of the verdict that said no */
+SOCKET_STORAGE(unwatched, __u32);
 
 /* Read before the terms: a verdict on terms that are just being changed has the
  * number of the filter before, and so is found again. */

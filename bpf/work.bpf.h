@@ -40,16 +40,17 @@ static __always_inline bool work_now(const struct task_struct *task, __u64 now,
 	if (!bpf_core_field_exists(task->se.cfs_rq) ||
 	    !bpf_core_field_exists(task->sched_info))
 		return false;
-	queue = task->se.cfs_rq;
+	queue = FOLLOW(task, se.cfs_rq);
 	if (!queue)
 		return false;
-	cpu = queue->rq;
+	cpu = FOLLOW(queue, rq);
 	if (!cpu)
 		return false;
-	ret->run = (task->se.sum_exec_runtime + now - task->se.exec_start -
-		    (cpu->clock - cpu->clock_task)) /
+	ret->run = (FOLLOW(task, se.sum_exec_runtime) + now -
+		    FOLLOW(task, se.exec_start) -
+		    (FOLLOW(cpu, clock) - FOLLOW(cpu, clock_task))) /
 		   WORK_NS;
-	ret->waited = task->sched_info.run_delay / WORK_NS;
+	ret->waited = FOLLOW(task, sched_info.run_delay) / WORK_NS;
 	return true;
 }
 
@@ -58,7 +59,7 @@ static __always_inline bool work_begin(struct reader *reader,
 				       const struct task_struct *task,
 				       __u64 now, struct work *ret)
 {
-	reader->sleeps = task->nvcsw;
+	reader->sleeps = FOLLOW(task, nvcsw);
 	return work_now(task, now, ret);
 }
 
@@ -70,13 +71,15 @@ static __noinline enum worked work_end(struct reader *reader, __u64 now,
 	const struct task_struct *task = bpf_get_current_task_btf();
 	struct work until;
 
-	if (reader->task != (__u64)task || reader->thread != (__u32)task->pid ||
+	if (reader->task != (__u64)task ||
+	    reader->thread != (__u32)FOLLOW(task, pid) ||
 	    !work_now(task, now, &until))
 		return WORK_NOT_KNOWN;
 	work->run = until.run - work->run;
 	work->waited = until.waited - work->waited;
-	return reader->sleeps == (__u16)task->nvcsw ? WORK_WITHOUT_SLEEP :
-						      WORK_AND_SLEEP;
+	return reader->sleeps == (__u16)FOLLOW(task, nvcsw) ?
+		       WORK_WITHOUT_SLEEP :
+		       WORK_AND_SLEEP;
 }
 
 #endif

@@ -12,11 +12,13 @@ import errno
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from typing import TypeVar
 
 from latprof_agent.errors import LabError, remedy
+from latprof_agent.process_table import PROC
 
 NETNS_DIRECTORY = Path("/run/netns")
 
@@ -112,6 +114,16 @@ def inode(name: str) -> int:
     return (NETNS_DIRECTORY / name).stat().st_ino
 
 
+def every() -> list[Path]:
+    """Return a file of each namespace that has a process or a name; ours is first."""
+    found: dict[int, Path] = {}
+    of_processes = (process / "ns/net" for process in PROC.glob("[0-9]*"))
+    for path in (PROC / "self/ns/net", *of_processes, *NETNS_DIRECTORY.glob("*")):
+        with suppress(OSError):  # has ended since
+            found.setdefault(path.stat().st_ino, path)
+    return list(found.values())
+
+
 def is_bare(name: str) -> bool:
     """Whether a name has no namespace here: it was mounted elsewhere, or nowhere.
 
@@ -125,14 +137,17 @@ def is_bare(name: str) -> bool:
     )
 
 
-def enter_netns(name: str) -> Callable[[], None]:
-    """Make a function for `preexec_fn` that puts a new process into `name`."""
+def enter_netns(name: str | Path) -> Callable[[], None]:
+    """Make a function for `preexec_fn` that puts a new process into a namespace.
+
+    `name`: as it is kept, or the path of its file.
+    """
     path = os.fsencode(NETNS_DIRECTORY / name)
 
     def enter() -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            _check(_libc.setns(descriptor, _CLONE_NEWNET), name)
+            _check(_libc.setns(descriptor, _CLONE_NEWNET), str(name))
         finally:
             os.close(descriptor)
 
@@ -149,7 +164,7 @@ def run_in_new(work: Callable[[], _T]) -> _T:
     return in_thread(run)
 
 
-def run_in(name: str, work: Callable[[], _T]) -> _T:
+def run_in(name: str | Path, work: Callable[[], _T]) -> _T:
     """Run `work` inside a namespace and return what it returns."""
     enter = enter_netns(name)
 

@@ -73,7 +73,6 @@ def spoiled(tmp_path_factory) -> Path:
 @pytest.fixture
 def with_spoiled(spoiled, monkeypatch):
     monkeypatch.setattr(trial, "OBJECT", spoiled)
-    monkeypatch.setattr(capture, "OBJECT", spoiled)
 
 
 def assert_names_xmit(text: str) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 
 import pytest
+from latprof_agent.errors import CaptureError
 from latprof_agent.probes import catalogue, trial
 from latprof_agent.probes.catalogue import PROBES
+from latprof_agent.probes.layout import OLD_OBJECT
 from latprof_agent.probes.trial import Refusal, refusal_in
 
 QUANTITY = "exchanges that are over (tcp)"
@@ -30,7 +32,7 @@ KNOWN = {
     "6.1": ("BPF_MAP_TYPE_TASK_STORAGE", "BPF_FUNC_loop"),
 }
 NEEDS = {
-    "5.10": "kernel has no TASK_STORAGE (of Linux 5.11), bpf_loop (of Linux 5.17)",
+    "5.10": "kernel has no bpf_loop (of Linux 5.17)",  # though it has an object
     "5.15": "kernel has no bpf_loop (of Linux 5.17)",
     "6.1": "",
 }
@@ -41,9 +43,18 @@ def test_what_all_programs_need_is_the_reason(monkeypatch, release):
     map_type, helper = KNOWN[release]
     known = {"bpf_map_type": {map_type: 1}, "bpf_func_id": {helper: 1}}
     monkeypatch.setattr(trial._drain, "kernel_enum", known.get)
-    lacks = trial.missing_basis.__wrapped__()
-    monkeypatch.setattr(catalogue, "missing_basis", lambda: lacks)
+    lacks = trial._lacks.__wrapped__()
+    monkeypatch.setattr(trial, "_lacks", lambda: lacks)
     monkeypatch.setattr(catalogue, "missing_hook", lambda _way: "")
+    assert (trial.kernel_object() == OLD_OBJECT) == (release == "5.10")
+    (xmit,) = (one for one in PROBES if one.quantity == "xmit")
+    followed = catalogue._capability(xmit, {}).state == "exact"
+    assert followed == (release != "5.15")
+    if NEEDS[release]:
+        with pytest.raises(CaptureError, match=r"bpf_loop \(of Linux 5\.17\); use"):
+            catalogue.require_counting()
+    else:
+        catalogue.require_counting()
     (probe,) = (one for one in PROBES if one.quantity == QUANTITY)
     told = catalogue._capability(probe, {})
     assert told.state == ("unavailable" if NEEDS[release] else "exact")
@@ -53,7 +64,7 @@ def test_what_all_programs_need_is_the_reason(monkeypatch, release):
 
 def test_types_without_these_names_say_nothing(monkeypatch):
     monkeypatch.setattr(trial._drain, "kernel_enum", lambda _name: {})
-    assert trial.missing_basis.__wrapped__() is None
+    assert trial._lacks.__wrapped__() == ()
 
 
 @pytest.mark.parametrize("libbpf", ["ERROR: strerror_r(-524)=22", "Unknown error 524"])

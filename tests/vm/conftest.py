@@ -9,9 +9,10 @@ from guest import HERE
 from other_machine import machine_of, put_latprof
 
 EVERY = os.environ.get("LATPROF_VM_KERNELS", "6.1 6.12").split()
-TOO_OLD = ("5.10",)  # lack what all programs are built with, and say so
+RECORDS_ONLY = ("5.10",)  # cannot count, and says so
 NO_FENTRY = ("arm64:6.1",)  # nor the tracepoints that do without it
-KERNELS = [series for series in EVERY if series not in TOO_OLD + NO_FENTRY]
+KERNELS = [series for series in EVERY if series not in NO_FENTRY]
+COUNTING = [series for series in KERNELS if series not in RECORDS_ONLY]
 PROGRAMS = (
     *("apt-get", "busybox", "cpio", "depmod", "dmsetup"),
     *("qemu-system-x86_64", "wg", "xz", "zstd"),
@@ -40,7 +41,7 @@ def ready(series):
     return series
 
 
-@pytest.fixture(scope="module", params=KERNELS)
+@pytest.fixture(scope="module", params=COUNTING)
 def kernel(request):
     return ready(request.param)
 
@@ -55,8 +56,8 @@ def any_kernel(request):
     return ready(request.param)
 
 
-@pytest.fixture(scope="module", params=[s for s in EVERY if s in TOO_OLD])
-def old_kernel(request):
+@pytest.fixture(scope="module", params=KERNELS)
+def recording_kernel(request):
     return ready(request.param)
 
 
@@ -67,6 +68,6 @@ def kernel_without_fentry(request):
 
 @pytest.fixture(scope="module")
 def kernels():
-    """All of this machine that are measured on, for guests that differ."""
-    own = [series for series in KERNELS if not machine_of(series)]
+    """All of this machine that count, for guests that differ."""
+    own = [series for series in COUNTING if not machine_of(series)]
     return [ready(s) for s in own] or pytest.skip("no kernel of this machine is asked")

@@ -11,7 +11,7 @@ from contextlib import suppress
 import numpy as np
 from latprof_analysis.records.arrays import Batch
 
-from latprof_agent import _drain
+from latprof_agent import _drain, netns
 from latprof_agent.errors import CaptureError, remedy
 from latprof_agent.probes.catalogue import (
     BY_FILTER,
@@ -41,6 +41,8 @@ MAPS_PASSED = {
     "on_datagram_idle": "datagram_turns",
     "on_listener": "listeners",
 }
+# Iterators that pass the sockets of one network namespace each.
+OF_NETNS = ("on_open_tcp", "on_open_udp")
 # What is needed sometimes is attached for so long, to see whether it is.
 TRIAL_SECONDS = 1.0
 
@@ -180,17 +182,20 @@ class Attachment:
             fresh = _unmarked_below(bits)
 
     def _iterate(self, programs: set[str]) -> set[int]:
-        found: set[int] = set()
-        for program in programs:
-            try:
-                addresses = self._drain.iterate(program)
-            except OSError as error:
-                raise CaptureError(
-                    f"cannot look for open sockets: {first_line(error)}; "
-                    f"{remedy(error.errno, SEE_OFFER)}"
-                ) from error
-            found.update(np.frombuffer(addresses, "u8").tolist())
-        return found
+        try:  # whose they are is known before what follows from that
+            found = [self._drain.iterate(p) for p in programs.difference(OF_NETNS)]
+            for place in netns.every() if programs.intersection(OF_NETNS) else ():
+                with suppress(FileNotFoundError):  # has ended since
+                    found += netns.run_in(place, self._iterate_netns)
+        except OSError as error:
+            raise CaptureError(
+                f"cannot look for open sockets: {first_line(error)}; "
+                f"{remedy(error.errno, SEE_OFFER)}"
+            ) from error
+        return set(np.frombuffer(b"".join(found), "u8").tolist())
+
+    def _iterate_netns(self) -> list[bytes]:
+        return [self._drain.iterate(program) for program in OF_NETNS]
 
     def _attach(self, program: str, cgroup: int = -1) -> None:
         try:

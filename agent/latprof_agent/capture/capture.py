@@ -35,8 +35,13 @@ from latprof_agent.probes.catalogue import (
 )
 from latprof_agent.probes.filter import Filter
 from latprof_agent.probes.grouping import Grouping, ephemeral_ports
-from latprof_agent.probes.layout import OBJECT, layout_of
-from latprof_agent.probes.trial import ANOTHER_CLANG, SEE_OFFER, refusal_in
+from latprof_agent.probes.layout import layout_of
+from latprof_agent.probes.trial import (
+    ANOTHER_CLANG,
+    SEE_OFFER,
+    kernel_object,
+    refusal_in,
+)
 from latprof_agent.watched_thread import WatchedThread
 
 # Each waking costs 60 us; a ring of 4 MB has room for 6 million records a second.
@@ -64,7 +69,7 @@ class Capture:
         grouping: Grouping | None = None,
         story_ns: int | None = None,
     ) -> None:
-        self.layout = layout_of()
+        self.layout = layout_of(kernel_object())
         self.ephemeral_ports = ephemeral_ports()
         self.capabilities = capabilities
         self.drained_ns = self._drained_ns = 0
@@ -83,7 +88,7 @@ class Capture:
         self._options_lock = threading.Lock()
         self.open_sockets: set[int] = set()  # where the filter asks for them
         try:
-            self._drain = _drain.Drain(str(OBJECT))
+            self._drain = _drain.Drain(str(kernel_object()))
         except OSError as error:
             raise self._cannot_load(error) from error
         self.tables = (

@@ -262,17 +262,12 @@ def find_interface(text: str) -> str:
 def _interfaces() -> set[str]:
     """Names in all namespaces that have a process or a name."""
     found: set[str] = set()
-    seen: set[int] = set()
-    for process in PROC.glob("[0-9]*"):
-        with suppress(OSError):
-            inode = (process / "ns/net").stat().st_ino
-            if inode not in seen:
-                for line in lines_of(process / "net/dev")[2:]:
-                    found.add(name_of(line.split(b":")[0].strip(b" ")))
-                seen.add(inode)
-    for named in netns.NETNS_DIRECTORY.glob("*"):
+    for path in netns.every():
         with suppress(OSError, LabError):
-            if inode_of(named) not in seen:
-                names = netns.run_in(named.name, socket.if_nameindex)
+            if path.is_relative_to(PROC):  # without a right to enter it
+                lines = lines_of(path.parent.parent / "net/dev")[2:]
+                found.update(name_of(line.split(b":")[0].strip(b" ")) for line in lines)
+            else:
+                names = netns.run_in(path, socket.if_nameindex)
                 found.update(name for _, name in names)
     return found

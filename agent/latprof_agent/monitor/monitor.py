@@ -143,6 +143,7 @@ class Monitor:
 
     def load(self) -> None:
         """Load, without a thread; else `start` does."""
+        catalogue.require_counting()
         # of any filter: `watch` may ask for another one
         needs = BY_FILTER | {IDLE_EXCHANGES}
         if self._with_stories:

@@ -13,11 +13,14 @@ from typing import Any, Literal
 from latprof_agent import _drain
 from latprof_agent.errors import CaptureError, remedy
 from latprof_agent.probes.cgroup import is_root, widest_mount
+from latprof_agent.probes.layout import OLD_OBJECT
 from latprof_agent.probes.trial import (
     ANOTHER_CLANG,
     Refusal,
     first_line,
+    kernel_object,
     missing_basis,
+    missing_counting,
     refusal,
 )
 
@@ -57,6 +60,8 @@ RENAMES: Need = "also between windows"
 # What chooses the sockets of processes: only where a filter asks for it.
 BY_FILTER = frozenset({OPEN_SOCKETS, NEW_SOCKETS, NEW_PROCESSES})
 ON_DEMAND = BY_FILTER | {IDLE_EXCHANGES, STORIES}
+# What is counted in the kernel, not recorded.
+COUNTING = frozenset({IDLE_EXCHANGES, LOSSES})
 # What is not worth its first messages: only live traffic is watched without it.
 LIVE_ONLY = frozenset({QUEUES})
 
@@ -111,6 +116,7 @@ def _function(programs: str, hooks: str, limit: str = "") -> Way:
     return Way(tuple(programs.split()), FUNCTION, tuple(hooks.split()), limit)
 
 
+ALREADY_OPEN = "sockets that are open already"
 PROBES = (
     Probe(
         "send (tcp)",
@@ -278,7 +284,7 @@ PROBES = (
         "use Linux 5.9 or later",
     ),
     Probe(
-        "sockets that are open already",
+        ALREADY_OPEN,
         BOTH,
         (Way(("on_open_file",), ITERATOR, ("task_file",), need=OPEN_SOCKETS),),
         "use --port",
@@ -306,6 +312,43 @@ PROBES = (
         BOTH,
         (_tracepoint("on_rename", "task_rename", need=RENAMES),),
         "none known",
+    ),
+)
+
+# Of the object for old kernels. What that keeps of sockets and tasks ends with them:
+# these rows are the last, and so are attached first.
+ENDS_OF_SOCKETS = "ends of sockets"
+OLD_PROBES = (
+    Probe(
+        ALREADY_OPEN,
+        BOTH,
+        (
+            Way(
+                ("on_open_file", "on_open_tcp", "on_open_udp"),
+                ITERATOR,
+                ("task_file", "tcp", "udp"),
+                "missing in network namespaces that have neither a process nor a name",
+                need=OPEN_SOCKETS,
+            ),
+        ),
+        "use --port",
+    ),
+    Probe(
+        ENDS_OF_SOCKETS,
+        BOTH,
+        (
+            _function(
+                "on_socket_free on_socket_clone",
+                "bpf_sk_storage_free bpf_sk_storage_clone",
+            ),
+        ),
+        "use Linux 5.17 or later, or a kernel that allows fentry",
+    ),
+    Probe(
+        "ends of threads",
+        BOTH,
+        (_tracepoint("on_task_free", "sched_process_free"),),
+        "use Linux 5.17 or later",
     ),
 )
 
@@ -374,7 +417,9 @@ def _try_way(way: Way, refused: Refused) -> Refusal | None:
     """
     if missing := missing_hook(way):
         return Refusal(missing)
-    if way.programs and (lacks := missing_basis()):
+    if way.programs and (lacks := missing_basis(way.programs)):
+        return lacks
+    if way.need in COUNTING and (lacks := missing_counting()):
         return lacks
     for program in way.programs:
         if program not in refused and way.kind in (FUNCTION, CGROUP, CLOCK):
@@ -436,6 +481,13 @@ def _capability(probe: Probe, refused: Refused) -> Capability:
     )
 
 
+def _of_object(table: tuple[Probe, ...]) -> tuple[Probe, ...]:
+    """Add what is only in the object for old kernels, where this is to take that."""
+    if kernel_object() != OLD_OBJECT:
+        return table
+    return tuple({probe.quantity: probe for probe in (*table, *OLD_PROBES)}.values())
+
+
 def _ask(
     protocols: tuple[str, ...],
     table: tuple[Probe, ...],
@@ -445,7 +497,7 @@ def _ask(
     try:
         return [
             _capability(probe, refused)
-            for probe in table
+            for probe in _of_object(table)
             if probe.asked_for(protocols, needs)
         ]
     except OSError as error:
@@ -493,6 +545,19 @@ def proven_capabilities(
             return found  # no program is at fault: the load itself will say what
 
 
+def require_counting() -> None:
+    """Raise CaptureError where nothing can be counted in the kernel."""
+    if lacks := missing_counting():
+        raise CaptureError(
+            f"cannot count in the kernel, as watch and agent do: {lacks.why}; "
+            f"{lacks.remedy}, or record instead (`latprof run attach`)"
+        )
+
+
+# Without these no message is followed from end to end.
+NEEDED = ("xmit", "ready", ENDS_OF_SOCKETS)
+
+
 def require_both_halves(
     found: list[Capability], needs: frozenset[Need] = BY_FILTER
 ) -> None:
@@ -503,7 +568,7 @@ def require_both_halves(
     """
     lacks = [c for c in found if c.state == "unavailable"]
     for what, missing in (
-        ("follow messages", [c for c in lacks if c.quantity in ("xmit", "ready")]),
+        ("follow messages", [c for c in lacks if c.quantity in NEEDED]),
         ("attach to processes", [c for c in lacks if c.need in needs]),
     ):
         if missing:

@@ -16,6 +16,7 @@ from latprof_agent.probes import btf
 
 # an editable install has it in the build folder
 OBJECT = Path(str(files("latprof_agent") / "latprof.bpf.o"))
+OLD_OBJECT = OBJECT.with_name("latprof-old.bpf.o")
 
 
 def dtype_of(types: btf.Btf, type_id: int) -> np.dtype[Any]:

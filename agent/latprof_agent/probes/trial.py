@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from latprof_agent import _drain
 from latprof_agent.privileges import what_forbids_bpf
-from latprof_agent.probes.layout import OBJECT, layout_of
+from latprof_agent.probes.layout import OBJECT, OLD_OBJECT, layout_of
 
 SEE_OFFER = "run `latprof probes` to see what this kernel offers"
 ANOTHER_CLANG = (
@@ -19,10 +20,19 @@ ANOTHER_CLANG = (
 )
 
 # What all programs are built with, with the first Linux that has it.
+_STORAGE = "TASK_STORAGE"
 _NEEDED = (
-    ("bpf_map_type", "BPF_MAP_TYPE_TASK_STORAGE", "TASK_STORAGE", "5.11"),
+    ("bpf_map_type", "BPF_MAP_TYPE_TASK_STORAGE", _STORAGE, "5.11"),
     ("bpf_func_id", "BPF_FUNC_loop", "bpf_loop", "5.17"),
 )
+
+# What else the programs need that the object for kernels without it has not.
+_REGISTERS = "bpf_task_pt_regs", "5.15"
+_NOT_IN_OLD = {
+    "on_accept4": _REGISTERS,
+    "on_accept6": _REGISTERS,
+    "on_flight_wake": _REGISTERS,
+}
 
 # An errno that the kernel keeps to itself: the C library has no word for it.
 _WORDLESS = re.compile(r"(ERROR: strerror_r\(-524\)=\d+|Unknown error 524)")
@@ -61,19 +71,45 @@ def first_line(error: OSError) -> str:
 
 
 @cache
-def missing_basis() -> Refusal | None:
-    """Return what all programs need and this kernel's types lack, or nothing."""
-    lacks = [
+def _lacks() -> tuple[tuple[str, str], ...]:
+    """What of `_NEEDED` this kernel's types lack, and the releases that have it."""
+    return tuple(
         (what, release)
         for enum, label, what, release in _NEEDED
         if (known := _drain.kernel_enum(enum)) and label not in known
-    ]
+    )
+
+
+def kernel_object() -> Path:
+    """Return the object that this kernel is to take: see bpf/old.bpf.h."""
+    return OLD_OBJECT if dict(_lacks()).get(_STORAGE) else OBJECT
+
+
+def missing_basis(programs: Sequence[str]) -> Refusal | None:
+    """Return what these programs need and this kernel lacks, or nothing."""
+    if kernel_object() == OBJECT:
+        return _without(_lacks())
+    return _without({_NOT_IN_OLD[p] for p in programs if p in _NOT_IN_OLD})
+
+
+def missing_counting() -> Refusal | None:
+    """Return what counting in the kernel needs and this kernel lacks, or nothing.
+
+    Without bpf_loop it is more than the verifier follows.
+    """
+    return _without([lack for lack in _lacks() if lack[0] != _STORAGE])
+
+
+def _without(lacks: Collection[tuple[str, str]]) -> Refusal | None:
     if not lacks:
         return None
     names = ", ".join(f"{what} (of Linux {release})" for what, release in lacks)
-    return Refusal(
-        f"kernel has no {names}", remedy=f"use Linux {lacks[-1][1]} or later"
-    )
+    newest = max((release for _, release in lacks), key=_by_number)
+    return Refusal(f"kernel has no {names}", remedy=f"use Linux {newest} or later")
+
+
+def _by_number(release: str) -> tuple[int, ...]:
+    return tuple(map(int, release.split(".")))
 
 
 def _verifiers_words(log: str) -> str:
@@ -109,8 +145,9 @@ def refusal(
     No protocol is on, so that no socket is watched. With `hertz` they are attached to
     the clock of each CPU, so many times a second.
     """
-    layout = layout_of()
-    trial = _drain.Drain(str(OBJECT))
+    built = kernel_object()
+    layout = layout_of(built)
+    trial = _drain.Drain(str(built))
     try:
         trial.set_options(bytes(layout.options.itemsize))
         for program in programs:
