@@ -201,8 +201,47 @@ def test_the_gate_asks_for_the_whole_interval_above_its_share():
     told = document(found)
     outcomes = [gate(told, slower=s)["outcome"] for s in (0.05, 0.09, 0.2)]
     assert outcomes == ["failed", "undecided", "passed"]
+    assert ratio.high > 1.11
+    close = [gate(told, slower=0.11, accept_estimate=a)["outcome"] for a in (0, 1)]
+    assert close == ["undecided", "passed"]
     back = document(compare_sides(sides[::-1], percentiles=[0.5]))
     assert gate(back, slower=0.0)["outcome"] == "passed"
+
+
+def gated(seed, n, dependence, factor):
+    """Hold two series against a limit of 5%; B takes `factor` times as long."""
+    rng = np.random.default_rng(seed)
+    a, b = (pareto_series(rng, n, dependence) for _ in range(2))
+    sides = [values_side("a", [a]), values_side("b", [factor * b])]
+    return gate(document(compare_sides(sides)), slower=0.05)
+
+
+def test_what_is_slower_by_twice_the_limit_never_passes():
+    """Of values that depend on each other as those of a queue do."""
+    outcomes = [gated(seed, 3000, 0.9, 1.10)["outcome"] for seed in range(60)]
+    assert "passed" not in outcomes
+
+
+def test_like_and_like_is_decided_by_what_can_decide():
+    held = [gated(seed, 2000, 0.0, 1.0) for seed in range(60)]
+    outcomes = [one["outcome"] for one in held]
+    assert outcomes.count("passed") >= 54
+    assert "failed" not in outcomes
+    for one in held:
+        # 20 values lie above p99: its interval is wider than 5% either way
+        p99 = {f["outcome"] for f in one["findings"] if f["percentile"] == "p99"}
+        assert p99 <= {"too wide", "undecided"}
+        assert one["outcome"] != "passed" or one["passed"]
+
+
+def test_so_many_values_as_it_asks_for_decide():
+    held = gated(11, 2000, 0.0, 1.0)
+    needed = [
+        f["needs"]["values"] for f in held["findings"] if f["percentile"] == "p90"
+    ]
+    assert needed
+    later = gated(11, needed[0] * 4, 0.0, 1.0)
+    assert "p90" in {f["percentile"] for f in later["passed"]}
 
 
 def test_more_than_nothing_is_above_any_share_of_it():

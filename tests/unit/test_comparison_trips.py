@@ -46,6 +46,17 @@ def test_independent_losses_are_compared_as_statsmodels_compares_proportions():
     assert change.difference.high == pytest.approx(high, abs=1e-3)
 
 
+def test_few_losses_are_bounded_by_how_many_may_come():
+    """Garwood's upper limits of a Poisson count: 3.69 of none, 5.57 of one."""
+    kept = trips([0] * 2000)
+    none = compare_loss([kept], [kept])
+    assert (none.p_value, none.difference.value) == (None, 0.0)
+    assert none.difference.high == pytest.approx(3.6889 / 2000, rel=1e-4)
+    burst = compare_loss([kept], [trips([1] * 3 + [0] * 1997)])
+    assert burst.difference.high == pytest.approx(3 * 5.5716 / 2000, rel=1e-4)
+    assert burst.difference.low == pytest.approx(-3.6889 / 2000, rel=1e-4)
+
+
 def test_a_handful_of_losses_is_not_judged():
     change = compare_loss([trips([0] * 500)], [trips([1] + [0] * 499)])
     assert change.reason == "episodes of loss: 1, 10 are needed"

@@ -29,9 +29,11 @@ side 3 times or more: single runs differ anyway.
   latprof compare acks2.csv acks20.csv --latency-column wait --unit us
   latprof compare remote-ops.csv                      # its backends side by side
 
-Exit status: 0 done, and within all limits; 1 failed, 2 wrong usage; 3 beyond a limit
-with the whole interval; 4 undecided: the estimate is beyond it and the interval is
-not, or nothing can be told. What that is of stands first.
+Exit status: 0 done, and within all limits with the whole interval; 1 failed, 2 wrong
+usage; 3 beyond a limit with the whole interval; 4 undecided: the limit lies in the
+interval, or nothing can be told. What that is of stands first, and how many values or
+runs would decide. A percentile whose interval is wider than the limit is named, and
+does not decide.
 """
 # Columns of a table that goes to a file or a pipe, and of each side in it.
 _FILE_WIDTH, _SIDE_WIDTH = 120, 28
@@ -69,6 +71,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         limits.add_argument(
             f"--fail-if-{name}", metavar="SHARE", type=units.share, help=what
         )
+    limits.add_argument(
+        "--accept-estimate",
+        action="store_true",
+        help="pass by the estimate alone, wherever its interval ends",
+    )
     add_csv_options(parser)
     output = parser.add_argument_group("output")
     output.add_argument("--all", action="store_true", help="also what did not change")
@@ -125,8 +132,17 @@ def run(options: argparse.Namespace) -> int:
         "throughput_lower": options.fail_if_throughput_lower,
     }
     limited = any(share is not None for share in limits.values())
+    if options.accept_estimate and not limited:
+        raise UsageError("--accept-estimate is of a limit; give --fail-if-slower, too")
     found["gate"] = (
-        gate(found, **limits, stages=bool(options.only)) if limited else None
+        gate(
+            found,
+            **limits,
+            stages=bool(options.only),
+            accept_estimate=options.accept_estimate,
+        )
+        if limited
+        else None
     )
     if options.csv:
         _write_csv(found, options.csv)

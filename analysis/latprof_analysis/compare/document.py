@@ -4,17 +4,20 @@ In CSV it has one row for each side, group and percentile, and for each throughp
 loss, whose values have columns of their own since these are no times.
 
 A limit that holds only where something is known would pass what was measured too
-little. So there are three outcomes: failed, where the whole interval is beyond the
-limit; undecided, where the estimate is and the interval is not, or where nothing is
-known; passed.
+little. So there are three outcomes: passed, where the whole interval is within the
+limit; failed, where it is beyond it; undecided, where the limit lies in it, or where
+nothing is known. That each figure of a comparison is within its limit by an interval
+of its own is as sure as each of them: no correction for many is needed to pass.
 """
 
 from __future__ import annotations
 
 import csv
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TextIO
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TextIO
 
 import numpy as np
 import pandas as pd
@@ -380,7 +383,9 @@ def _rate_rows(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
 # runs that are alike, some always differ.
 WHOLE = ("end_to_end", "response", "operation", "rtt", "latency")
 _NO_TRIPS = "no round trips of a load generator are on both sides"
-_ORDER = ("failed", "undecided")  # the worst first
+_ORDER = ("failed", "undecided", "too wide")  # the worst first
+# More than so many times as much is no advice.
+_MOST_TIMES = 10_000.0
 
 
 def gate(
@@ -390,8 +395,13 @@ def gate(
     lossier: float | None = None,
     throughput_lower: float | None = None,
     stages: bool = False,
+    accept_estimate: bool = False,
 ) -> dict[str, Any]:
     """Hold a comparison, as `document` gives it, against limits.
+
+    A percentile whose interval is wider than the limit could not pass whatever was
+    measured. It is named, and does not decide: unless it is found to be slower, or
+    nothing else of its group can decide.
 
     Parameters
     ----------
@@ -400,48 +410,102 @@ def gate(
         0.01 lets one in a hundred more be lost; of A's rate. None: whatever it is.
     stages : bool
         Look at each stage that was compared, too, not at whole latencies only.
+    accept_estimate : bool
+        Pass by the estimate, wherever its interval ends.
 
     Returns
     -------
     dict
-        ``outcome``: failed, undecided or passed; ``limits``; ``findings``: what keeps
-        it from passing, the worst first, with value, low and high of the ratio, of
-        loss of the difference; None where not known.
+        ``outcome``: failed, undecided or passed; ``limits``; ``passed``: what is
+        within its limit; ``findings``: all else, the worst first, with value, low and
+        high of the ratio, of loss of the difference, None where not known, and
+        ``needs``: how many ``values`` of each side, or ``runs``, would decide if the
+        change is as it was estimated.
     """
-    findings: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
     if slower is not None:
-        findings += _latencies(document["groups"], slower, stages)
+        found += _latencies(document["groups"], slower, stages, accept_estimate)
     if lossier is not None:
-        loss = document["loss"]
-        findings += _rates("loss", loss, "difference", lambda v: v > lossier)
+        limit = _Limit("difference", lossier, "high", accept_estimate)
+        found += _rates("loss", document["loss"], limit)
     if throughput_lower is not None:
-        rates, least = document["throughput"], 1 - throughput_lower
-        findings += _rates("throughput", rates, "ratio", lambda v: v < least)
+        limit = _Limit("ratio", 1 - throughput_lower, "low", accept_estimate)
+        found += _rates("throughput", document["throughput"], limit)
+    findings = [one for one in found if one["outcome"] != "passed"]
     findings.sort(key=lambda finding: _ORDER.index(finding["outcome"]))
+    worst = findings[0]["outcome"] if findings else "passed"
     return {
-        "outcome": findings[0]["outcome"] if findings else "passed",
+        "outcome": "passed" if worst == "too wide" else worst,
         "limits": {
             "slower": slower,
             "lossier": lossier,
             "throughput_lower": throughput_lower,
         },
+        "accept_estimate": accept_estimate,
+        "passed": [one for one in found if one["outcome"] == "passed"],
         "findings": findings,
     }
 
 
+@dataclass(frozen=True)
+class _Limit:
+    """What an effect is held against, and which end of its interval is the worse."""
+
+    effect: str
+    bound: float
+    worse: Literal["low", "high"]
+    accept_estimate: bool
+
+    def is_beyond(self, value: float) -> bool:
+        return value > self.bound if self.worse == "high" else value < self.bound
+
+    def outcome(self, effect: dict[str, float | None], *, is_worse: bool) -> str:
+        """Judge by the ends of an interval; `is_worse`: a change was found."""
+        ends = [effect[end] for end in ("value", "low", "high")]
+        if is_worse and all(end is not None and self.is_beyond(end) for end in ends):
+            return "failed"
+        deciding = effect["value" if self.accept_estimate else self.worse]
+        within = deciding is not None and not self.is_beyond(deciding)
+        return "passed" if within else "undecided"
+
+    def is_too_wide(self, ratio: dict[str, float | None]) -> bool:
+        """Whether an interval as wide around no change would not be within."""
+        value, end = ratio["value"], ratio[self.worse]
+        return not value or not end or self.is_beyond(end / value)
+
+    def times(self, effect: dict[str, float | None]) -> float | None:
+        """How many times as much would decide if the estimate holds.
+
+        The interval of so many narrows with the root of their number.
+        """
+        scale = math.log if self.effect == "ratio" else float
+        value = effect["value"]
+        beyond = value is not None and self.is_beyond(value)
+        ends = {"low": "high", "high": "low"}
+        end = effect[ends[self.worse] if beyond else self.worse]
+        if value is None or end is None:
+            return None
+        if self.effect == "ratio" and min(value, end, self.bound) <= 0:
+            return None
+        room = abs(scale(self.bound) - scale(value))
+        times = (abs(scale(end) - scale(value)) / room) ** 2 if room else math.inf
+        return times if times <= _MOST_TIMES else None
+
+
 def _finding(
     what: str,
+    outcome: str = "undecided",
     of: dict[str, Any] | None = None,
     effect: dict[str, float | None] | None = None,
     *,
-    failed: bool = False,
     percentile: str = "",
-    reason: str | None,
+    reason: str | None = None,
+    needs: dict[str, int] | None = None,
 ) -> dict[str, Any]:
-    """Describe what keeps a comparison from passing; without `of` it is all of it."""
+    """Describe how a figure stands to its limit; without `of` it is all of them."""
     of, effect = of or {}, effect or {}
     return {
-        "outcome": "failed" if failed else "undecided",
+        "outcome": outcome,
         "what": what,
         "side": of.get("side", ""),
         "kind": of.get("kind", of.get("protocol", "")),
@@ -450,45 +514,93 @@ def _finding(
         "percentile": percentile,
         **{end: effect.get(end) for end in ("value", "low", "high")},
         "reason": reason or "",
+        "needs": needs,
     }
 
 
+def _needs(
+    one: dict[str, Any], limit: _Limit, effect: dict[str, float | None]
+) -> dict[str, int] | None:
+    """How many values, or runs, of each side would decide."""
+    times = limit.times(effect)
+    sides = [side for side in (one["a"], one["b"]) if side]
+    if times is None or len(sides) < 2:
+        return None
+    runs = max(side.get("runs", 1) for side in sides)
+    if runs > 1:
+        return {"runs": max(runs + 1, math.ceil(times * runs))}
+    values = max(side.get("n", 0) for side in sides)
+    if not values:
+        return None
+    digits = 10 ** max(0, len(str(values)) - 2)
+    return {"values": math.ceil(times * values / digits) * digits}
+
+
 def _latencies(
-    groups: list[dict[str, Any]], limit: float, stages: bool
+    groups: list[dict[str, Any]], limit: float, stages: bool, accept_estimate: bool
 ) -> Iterator[dict[str, Any]]:
     wanted = [group for group in groups if stages or group["stage"] in WHOLE]
     if not wanted:
         reason = "no latencies that can be judged are on both sides"
         yield _finding("latency", reason=reason)
     for group in wanted:
-        percentiles = group["percentiles"]
-        judged = {p: o for p, o in percentiles.items() if o["p_adjusted"] is not None}
-        if not judged:
-            reason = next(iter(percentiles.values()))["reason"] or "too few values"
-            yield _finding("latency", group, reason=reason)
-        for p, one in judged.items():
-            ratio = one["ratio"]
-            # more than nothing is above any share of it
-            bound, why = (1 + limit, "") if ratio else (0.0, "the baseline has 0")
-            value, low, _ = (ratio or one["difference"]).values()
-            if value > bound:
-                failed = one["verdict"] == "slower" and low > bound
-                yield _finding(
-                    "latency", group, ratio, failed=failed, percentile=p, reason=why
-                )
+        found = [
+            _latency(group, p, one, limit, accept_estimate)
+            for p, one in group["percentiles"].items()
+        ]
+        if all(one["outcome"] == "too wide" for one in found):
+            found = [{**one, "outcome": "undecided"} for one in found]
+            if all(one["value"] is None for one in found):
+                found = [{**found[0], "percentile": ""}]
+        yield from found
+
+
+def _latency(
+    group: dict[str, Any],
+    percentile: str,
+    one: dict[str, Any],
+    limit: float,
+    accept_estimate: bool,
+) -> dict[str, Any]:
+    if one["p_adjusted"] is None:
+        reason = one["reason"] or "too few values"
+        return _finding(
+            "latency", "too wide", group, None, percentile=percentile, reason=reason
+        )
+    is_worse = one["verdict"] == "slower"
+    if not one["ratio"]:
+        # more than nothing is above any share of it
+        held = _Limit("difference", 0.0, "high", accept_estimate)
+        ends = zip(("value", "low", "high"), one["difference"].values(), strict=True)
+        outcome = held.outcome(dict(ends), is_worse=is_worse)
+        reason = "the baseline has 0"
+        return _finding(
+            "latency", outcome, group, None, percentile=percentile, reason=reason
+        )
+    held = _Limit("ratio", 1 + limit, "high", accept_estimate)
+    outcome = held.outcome(one["ratio"], is_worse=is_worse)
+    needs = None
+    if outcome == "undecided":
+        needs = _needs(one, held, one["ratio"])
+        if not is_worse and held.is_too_wide(one["ratio"]):
+            outcome = "too wide"
+    return _finding(
+        "latency", outcome, group, one["ratio"], percentile=percentile, needs=needs
+    )
 
 
 def _rates(
-    what: str,
-    rates: list[dict[str, Any]],
-    effect: str,
-    is_beyond: Callable[[float], bool],
+    what: str, rates: list[dict[str, Any]], limit: _Limit
 ) -> Iterator[dict[str, Any]]:
     if not rates:
         yield _finding(what, reason=_NO_TRIPS)
     for one in rates:
-        found = one[effect]
-        if found is None or is_beyond(found["value"]):
-            worse = one["verdict"] in ("slower", "more")
-            failed = worse and all(map(is_beyond, found.values()))
-            yield _finding(what, one, found, failed=failed, reason=one["reason"])
+        effect = one[limit.effect]
+        if effect is None:
+            yield _finding(what, "undecided", one, reason=one["reason"])
+            continue
+        is_worse = one["verdict"] in ("slower", "more")
+        outcome = limit.outcome(effect, is_worse=is_worse)
+        needs = _needs(one, limit, effect) if outcome == "undecided" else None
+        reason = one["reason"] if outcome != "passed" else None
+        yield _finding(what, outcome, one, effect, reason=reason, needs=needs)

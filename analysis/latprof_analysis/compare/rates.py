@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latprof_analysis.compare.effects import (
+    CONFIDENCE,
     FEWEST_INDEPENDENT,
     ONE_EACH,
     Effect,
@@ -29,7 +30,12 @@ from latprof_analysis.compare.effects import (
     unlike,
 )
 from latprof_analysis.compare.sides import Lost, Rate, Trips
-from latprof_analysis.stats.loss import FEWEST_EPISODES, loss_episodes, wilson
+from latprof_analysis.stats.loss import (
+    FEWEST_EPISODES,
+    Episodes,
+    loss_episodes,
+    wilson,
+)
 from latprof_analysis.text import NS_PER_SECOND
 
 # Rates of a schedule with random gaps differ by as much.
@@ -41,18 +47,26 @@ def compare_loss(a: Sequence[Trips], b: Sequence[Trips]) -> FigureChange:
 
     One run on each side: two proportions of as many independent requests as the
     bursts leave; the interval of their difference is recovered from Wilson's of
-    each [1]_. Several runs: the runs' shares, by Welch's t.
+    each [1]_. Several runs: the runs' shares, by Welch's t. Where too few were lost to
+    judge by, each side has at most as many episodes as Poisson's law allows [2]_, each
+    as long as the longest that was seen.
 
     References
     ----------
     .. [1] Newcombe (1998). Interval estimation for the difference between
        independent proportions. Statistics in Medicine 17, 873-890, method 10.
+    .. [2] Garwood (1936). Fiducial limits for the Poisson distribution. Biometrika
+       28, 437-442.
     """
     flags = [np.concatenate([run.lost for run in side]) for side in (a, b)]
     of_a, of_b = (Measured(float(side.mean()), n=side.size) for side in flags)
-    episodes = sum(loss_episodes(side).start.size for side in flags)
+    found = [loss_episodes(side) for side in flags]
+    episodes = sum(side.start.size for side in found)
     if episodes < FEWEST_EPISODES:
-        difference = Effect(of_b.value - of_a.value)
+        most_a, most_b = (
+            _most_lost(one, side.size) for one, side in zip(found, flags, strict=True)
+        )
+        difference = Effect(of_b.value - of_a.value, -most_a, most_b)
         reason = f"episodes of loss: {episodes}, {FEWEST_EPISODES} are needed"
         return FigureChange(of_a, of_b, difference=difference, reason=reason)
     if len(a) > 1 or len(b) > 1:
@@ -63,6 +77,15 @@ def compare_loss(a: Sequence[Trips], b: Sequence[Trips]) -> FigureChange:
     else:
         difference, p_value = _two_shares(flags)
     return FigureChange(of_a, of_b, difference=difference, p_value=p_value)
+
+
+def _most_lost(found: Episodes, n: int) -> float:
+    """Return the upper end of the 95% interval of a share of few losses."""
+    from scipy import special
+
+    episodes = special.gammaincinv(found.start.size + 1, (1 + CONFIDENCE) / 2)
+    longest = int(found.length.max(initial=1))
+    return min(1.0, float(episodes) * longest / n) if n else 1.0
 
 
 def _two_shares(flags: Sequence[NDArray[np.bool_]]) -> tuple[Effect, float]:

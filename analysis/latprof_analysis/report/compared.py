@@ -18,10 +18,12 @@ from latprof_analysis.report.terminal import show_line, shown
 from latprof_analysis.text import NOT_ENOUGH, duration, plural, printable, rate
 
 MOST_ROWS = 20
+_MOST_NAMED = 3
 _CHANGED = ("slower", "faster", "mixed")
 _COLOURS = {"slower": "red", "faster": "green", "mixed": "yellow"}
 _COLOURS |= {"more": "red", "less": "green"}
 _OUTCOME = {"failed": "bold red", "undecided": "bold yellow", "passed": "green"}
+_OUTCOME |= {"too wide": "dim"}
 _LIMITS = {
     "slower": "slower by more than",
     "lossier": "more often lost, by more than",
@@ -31,6 +33,7 @@ _AGAINST = {
     "failed": "beyond it with the whole interval",
     "undecided": "not known to be within it",
 }
+_WITHIN = {False: "with the whole interval", True: "by the estimate"}
 _ENDS = ("value", "low", "high")
 _BITS = "bit/s"
 _UNCHANGED = "~"
@@ -268,20 +271,68 @@ def _show_gate(gate: dict[str, Any], console: Console) -> None:
         f"{counts[word]} {why}" for word, why in _AGAINST.items() if counts[word]
     ]
     limit = " or ".join(limits)
-    some = f"{', '.join(reasons)} ({limit})" if reasons else f"nothing {limit}"
+    if reasons:
+        some = f"{', '.join(reasons)} ({limit})"
+    else:
+        within = _WITHIN[gate["accept_estimate"]]
+        some = f"nothing {limit}, {within}: {_passed(gate['passed'])}"
     show_line(console, f"{outcome}: {some}", _OUTCOME[outcome])
-    judged = [one for one in findings if one["value"] is not None]
+    deciding = [one for one in findings if one["outcome"] != "too wide"]
+    judged = [one for one in deciding if one["value"] is not None]
     for finding in judged[:MOST_ROWS]:
         show_line(console, f" {_finding(finding)}", _OUTCOME[finding["outcome"]])
     if len(judged) > MOST_ROWS:
         show_line(console, f" and {len(judged) - MOST_ROWS} more: --json has all")
-    if unknown := [one for one in findings if one["value"] is None]:
+    if unknown := [one for one in deciding if one["value"] is None]:
         named = ", ".join(filter(None, map(_named, unknown[:MOST_ROWS])))
         more = len(unknown) - MOST_ROWS
         also = f" and {more} more" if more > 0 else ""
         text = f" undecided, since nothing can be told: {named or 'anything'}{also}"
         show_line(console, f"{text}: {unknown[0]['reason']}", _OUTCOME["undecided"])
+    _show_too_wide([one for one in findings if one["outcome"] == "too wide"], console)
     console.print()
+
+
+def _passed(passed: list[dict[str, Any]]) -> str:
+    """Say on what a gate passes: percentiles, and of which groups."""
+    percentiles = sorted({one["percentile"] for one in passed} - {""}, key=_number)
+    groups = list(dict.fromkeys(_named({**one, "percentile": ""}) for one in passed))
+    named = ", ".join(groups[:_MOST_NAMED])
+    more = len(groups) - _MOST_NAMED
+    also = f" and {more} more" if more > 0 else ""
+    return f"{', '.join(percentiles)} of {named}{also}" if percentiles else named + also
+
+
+def _number(percentile: str) -> float:
+    return float(percentile.removeprefix("p"))
+
+
+def _show_too_wide(findings: list[dict[str, Any]], console: Console) -> None:
+    """Name what could not decide, each percentile once, with what would."""
+    of: dict[str, list[dict[str, Any]]] = {}
+    for one in findings:
+        of.setdefault(one["percentile"], []).append(one)
+    for percentile, some in of.items():
+        groups = f"{percentile} of {plural(len(some), 'group')}"
+        text = f" does not decide: {groups}: {_why_wide(some)}"
+        show_line(console, text, _OUTCOME["too wide"])
+
+
+def _why_wide(findings: list[dict[str, Any]]) -> str:
+    reason = next((one["reason"] for one in findings if one["reason"]), "")
+    if reason:
+        return reason
+    widest = max(findings, key=lambda one: one["high"] or 0)
+    why = f"up to {signed_percent(widest['value'])} [{_bounds(widest)}]"
+    why += ", an interval wider than the limit"
+    return why + _would_decide(widest["needs"])
+
+
+def _would_decide(needs: dict[str, int] | None) -> str:
+    if not needs:
+        return ""
+    (what, count), *_ = needs.items()
+    return f"; about {count:,} {what} on each side would decide"
 
 
 def _named(finding: dict[str, Any]) -> str:
@@ -300,4 +351,5 @@ def _finding(finding: dict[str, Any]) -> str:
         text += " [{:.3g}, {:.3g}]".format(*points[1:]) if len(points) == 3 else ""
     else:
         text += f" {signed_percent(finding['value'])} [{_bounds(finding)}]"
-    return f"{text}: {finding['reason']}" if finding["reason"] else text
+    text += f": {finding['reason']}" if finding["reason"] else ""
+    return text + _would_decide(finding["needs"])
