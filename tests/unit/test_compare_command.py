@@ -91,6 +91,23 @@ def test_the_gate_fails_on_what_is_slower_and_names_it(compare, runs):
     assert {one["stage"] for one in report["gate"]["findings"]} == {"transit"}
 
 
+def test_a_gate_that_passes_says_on_what(compare, tmp_path):
+    rng = np.random.default_rng(1)
+    for name in "ab":
+        rows = "".join(f"{ms}\n" for ms in rng.lognormal(0, 0.5, 3000))
+        (tmp_path / f"{name}.csv").write_text("ms\n" + rows)
+    words = [tmp_path / "a.csv", tmp_path / "b.csv", "--latency-column=ms", "--unit=ms"]
+    status, text, _ = compare(*words, "--fail-if-slower", "10%")
+    first, second = text.splitlines()[:2]
+    assert status == 0
+    assert first.startswith("passed: nothing slower by more than 10%, with the whole ")
+    assert f"interval: p50, p90 of {tmp_path}/b.csv" in first
+    assert second.startswith(" does not decide: p99 of 1 group: up to ")
+    assert second.endswith(" values on each side would decide")
+    assert compare(*words, "--fail-if-slower", "1%")[0] == 4
+    assert compare(*words, "--accept-estimate")[0] == 2
+
+
 def test_a_gate_that_can_tell_nothing_does_not_pass(compare, tmp_path):
     rng = np.random.default_rng(5)
     for name, median in (("a", 2.3), ("b", 6.6)):

@@ -294,17 +294,28 @@ def _show_gate(gate: dict[str, Any], console: Console) -> None:
 
 
 def _passed(passed: list[dict[str, Any]]) -> str:
-    """Say on what a gate passes: percentiles, and of which groups."""
-    percentiles = sorted({one["percentile"] for one in passed} - {""}, key=_number)
-    groups = list(dict.fromkeys(_named({**one, "percentile": ""}) for one in passed))
-    named = ", ".join(groups[:_MOST_NAMED])
+    """Say on what a gate passes: which percentiles, and of which groups."""
+    percentiles: dict[str, set[str]] = {}
+    for one in passed:
+        named = _named({**one, "percentile": ""})
+        percentiles.setdefault(named, set()).add(one["percentile"])
+    alike: dict[str, list[str]] = {}
+    for named, of in percentiles.items():
+        alike.setdefault(", ".join(sorted(of, key=_number)), []).append(named)
+    return "; ".join(
+        f"{of} of {_some(groups)}" if of else _some(groups)
+        for of, groups in alike.items()
+    )
+
+
+def _some(groups: list[str]) -> str:
     more = len(groups) - _MOST_NAMED
     also = f" and {more} more" if more > 0 else ""
-    return f"{', '.join(percentiles)} of {named}{also}" if percentiles else named + also
+    return ", ".join(groups[:_MOST_NAMED]) + also
 
 
 def _number(percentile: str) -> float:
-    return float(percentile.removeprefix("p"))
+    return float(percentile.removeprefix("p") or 0)
 
 
 def _show_too_wide(findings: list[dict[str, Any]], console: Console) -> None:
