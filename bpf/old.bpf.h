@@ -27,7 +27,8 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-/* What counts in the kernel (watch, agent) is more than its verifier follows. */
+/* What counts in the kernel (watch, agent) is more than its verifier follows.
+ */
 #define histograms 0
 
 #define MOST_TERMS 16

@@ -109,7 +109,11 @@ def test_what_is_missed_on_the_way_is_one_line_too(monkeypatch, capsys):
     )
 
 
-def test_a_module_of_nobodys_is_a_bug(monkeypatch):
+def test_a_module_of_nobodys_is_a_bug_of_a_checkout(monkeypatch, tmp_path):
+    """Of an installation its files are not whole."""
+    here = str(tmp_path / "installation.py")
+    monkeypatch.setattr("latprof_analysis.cli.installation.__file__", here)
+
     def fail(_):
         raise ModuleNotFoundError(
             "No module named 'latprof_agent.x'", name="latprof_agent.x"

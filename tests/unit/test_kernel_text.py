@@ -45,5 +45,6 @@ def test_a_device_of_a_hostile_name_is_one_device(tmp_path, monkeypatch):
     line = "a\u2028b\u2003c: 0 0\n".encode()
     (process / "net/dev").write_bytes(b"head\nhead\n    lo: 1 2\n  " + line)
     monkeypatch.setattr(places, "PROC", tmp_path)
+    monkeypatch.setattr(places.netns, "PROC", tmp_path)
     monkeypatch.setattr(places.netns, "NETNS_DIRECTORY", tmp_path / "none")
     assert places._interfaces() == {"lo", "a\u2028b\u2003c"}

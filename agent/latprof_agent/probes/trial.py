@@ -6,6 +6,7 @@ import errno
 import os
 import re
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -72,12 +73,17 @@ def first_line(error: OSError) -> str:
 
 @cache
 def _lacks() -> tuple[tuple[str, str], ...]:
-    """What of `_NEEDED` this kernel's types lack, and the releases that have it."""
-    return tuple(
-        (what, release)
-        for enum, label, what, release in _NEEDED
-        if (known := _drain.kernel_enum(enum)) and label not in known
-    )
+    """What of `_NEEDED` this kernel's types lack, and the releases that have it.
+
+    Where they cannot be read, nothing is known to lack: who asks for a hook says why.
+    """
+    found = []
+    with suppress(OSError):
+        for enum, label, what, release in _NEEDED:
+            known = _drain.kernel_enum(enum)
+            if known and label not in known:
+                found.append((what, release))
+    return tuple(found)
 
 
 def kernel_object() -> Path:

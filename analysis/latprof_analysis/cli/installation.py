@@ -10,9 +10,9 @@ from pathlib import Path
 from latprof_analysis.errors import LatprofError
 from latprof_analysis.extras import extra_of, not_installed
 
-# What numpy's wheels for x86_64 are compiled for. On less an illegal instruction ends
-# the process before it can say anything.
-_X86_64_V2 = frozenset(("cx16", "popcnt", "sse4_1", "sse4_2", "ssse3"))
+# What numpy's wheels for x86_64 are compiled for: x86-64-v2, of which they use no
+# cmpxchg16b. On less an illegal instruction ends the process before it can say why.
+_X86_64_V2 = frozenset(("popcnt", "sse4_1", "sse4_2", "ssse3"))
 
 
 def check_processor(
