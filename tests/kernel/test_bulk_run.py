@@ -195,8 +195,10 @@ def test_what_the_emulator_loses_is_its_own_count(make_lab, out, direction, ipv6
     if direction == "both":
         assert places["link's loss, b to a"] == counted["ba"]["dropped_loss"]
     sent = sum(part["balance"]["sent"] for part in parts)
-    # 1% of n: within 4 standard deviations of a binomial
-    assert abs(sum(places.values()) - 0.01 * sent) < 4 * (0.01 * 0.99 * sent) ** 0.5
+    # 1% of n: within 4 standard deviations of a binomial. What a busy host sends late
+    # comes in bursts, which the link's queue drops after that.
+    lost = sum(n for place, n in places.items() if "loss" in place)
+    assert abs(lost - 0.01 * sent) < 4 * (0.01 * 0.99 * sent) ** 0.5
 
 
 @pytest.mark.timed

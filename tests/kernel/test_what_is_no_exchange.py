@@ -20,6 +20,7 @@ import pytest
 from free_ports import free_port
 from latprof_agent.monitor.totals import Counted
 from latprof_agent.probes.filter import Filter
+from latprof_analysis.records.exchanges import AT_ONCE_NS
 from monitored import monitored
 from recording import recording
 from talkers import (
@@ -117,9 +118,12 @@ def test_requests_without_an_answer_say_what_ended_the_waiting(tmp_path):
                 if ending == "reset":
                     linger = struct.pack("ii", 1, 0)
                     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                begun = time.monotonic_ns()
                 if ending == "words":
                     connection.sendall(b"never")  # and waits for nothing
                 connection.close()
+            # unless a busy host makes it wait
+            waited = time.monotonic_ns() - begun > AT_ONCE_NS
             waiting = connected(port)
             waiting.sendall(b"question")
             read_whole(waiting, 6)
@@ -129,8 +133,10 @@ def test_requests_without_an_answer_say_what_ended_the_waiting(tmp_path):
     assert len(exchanges_of(recorded)) == 5
     others = table_of(recorded, "other_turns")
     assert set(others["kind"]) == {"unanswered"}
-    assert sorted(others["outcome"]) == ["client closed", "not by the end", "reset"]
-    assert (others["waited_ns"] >= 50 * MS).all()
+    ended = ["client closed", "not by the end", "reset"]
+    found = sorted(others["outcome"])
+    assert found == ended or (waited and found == ["client closed", *ended])
+    assert (others["waited_ns"] >= 50 * MS).sum() >= len(ended)
 
 
 def test_a_datagram_that_is_given_up_takes_no_later_answer(tmp_path):
