@@ -103,7 +103,7 @@ def test_a_gate_that_passes_says_on_what(compare, tmp_path):
     assert first.startswith("passed: nothing slower by more than 10%, with the whole ")
     assert f"interval: p50, p90 of {tmp_path}/b.csv" in first
     assert second.startswith(" does not decide: p99 of 1 group: up to ")
-    assert second.endswith(" values on each side would decide")
+    assert second.endswith(" values on each side would decide if it is as estimated")
     assert compare(*words, "--fail-if-slower", "1%")[0] == 4
     assert compare(*words, "--accept-estimate")[0] == 2
 

@@ -327,7 +327,8 @@ OLD_PROBES = (
                 ("on_open_file", "on_open_tcp", "on_open_udp"),
                 ITERATOR,
                 ("task_file", "tcp", "udp"),
-                "missing in network namespaces that have neither a process nor a name",
+                "missing in network namespaces that have neither a process nor a name, "
+                "and by names of threads beyond a process' first 128",
                 need=OPEN_SOCKETS,
             ),
         ),

@@ -343,7 +343,7 @@ def _would_decide(needs: dict[str, int] | None) -> str:
     if not needs:
         return ""
     (what, count), *_ = needs.items()
-    return f"; about {count:,} {what} on each side would decide"
+    return f"; about {count:,} {what} on each side would decide if it is as estimated"
 
 
 def _named(finding: dict[str, Any]) -> str:
