@@ -22,6 +22,7 @@ from latprof_agent.symbols.symbol_tables import INDIRECT
 from latprof_agent.watched_thread import WatchedThread
 
 UNKNOWN = "?"
+NONE_NEEDED = "none needed"
 _WHOLE_PATIENCE_SECONDS = 10.0
 _MANY_PLACES = 10_000
 # What keeps one process or file from being read, also where the answer is nonsense.
@@ -38,7 +39,8 @@ class Symbols:
     """
 
     def __init__(self) -> None:
-        self.source = "none needed"  # or bcc, file and offset, no access
+        # or bcc, file and offset, no access, no answer, ended
+        self.source = NONE_NEEDED
         self.kernel = KernelFunctions()
         self._files = Files()
         self._relatives = Relatives()
@@ -95,10 +97,17 @@ class Symbols:
                 found |= self._look(relative, {number: images[number]})
             if number not in found:
                 found[number] = self._recalled(number, images[number])
+            if images[number] and not found[number]:
+                self._lack("ended")
         with self._lock:
             for number, places in found.items():
                 for address, place in places:
                     self._keep(now_ns, (pid, number, address), place)
+
+    def _lack(self, why: str) -> None:
+        """Note why there are no names, until there are some."""
+        if self.source == NONE_NEEDED:
+            self.source = why
 
     def _recalled(self, image: int, addresses: list[int]) -> list[tuple[int, Place]]:
         """Find where addresses are by what was mapped there at an earlier look."""
@@ -114,6 +123,10 @@ class Symbols:
         """Find where addresses are; nothing if it has ended, or may not be seen."""
         try:
             return self._files.look(pid, images)
+        except TimeoutError:
+            if any(images.values()):
+                self._lack("no answer")
+            return {}
         except _NO_ANSWER:
             return {}
 
@@ -132,8 +145,8 @@ class Symbols:
             return
         if place.source != NOWHERE:
             self._wanted.setdefault(place.source, set()).add(place.at)
-        elif self.source == "none needed" and place.shown[0] != "[":
-            self.source = "no access"  # to that file; its name and offset are shown
+        elif place.shown[0] != "[":
+            self._lack("no access")  # to that file; its name and offset are shown
 
     @property
     def settled(self) -> bool:
@@ -174,6 +187,9 @@ class Symbols:
     def _look_up(self, number: int, wanted: list[int], until: float) -> None:
         try:
             found = self._files.name(number, wanted, until)
+        except TimeoutError:
+            self._lack("no answer")
+            return
         except _NO_ANSWER:
             return  # a file that cannot be read: on with another
         self.source = "bcc" if self._files.has_bcc else "file and offset"

@@ -49,6 +49,9 @@ _VERBS = {
 _AS_OFFSETS = "functions of programs are told as file and offset: "
 _NO_NAMES = {
     "file and offset": f"{_AS_OFFSETS}install python3-bpfcc for their names",
+    "no answer": "functions have no names: reading them took too long",
+    "ended": "functions have no names: their processes had ended, "
+    "or may not be looked at",
     "no access": f"{_AS_OFFSETS}latprof may not open their files (an agent may with "
     "--user root)",
     NAMES_NOT_RECORDED: "functions have no names: the recording breaks off before them",
