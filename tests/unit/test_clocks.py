@@ -213,6 +213,26 @@ def test_a_path_that_becomes_longer_is_no_clock_that_was_set():
     assert_holds(clock, longer, moments(20))
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_lucky_packets_where_all_queue_are_no_clock_that_was_set(seed):
+    """Two per thousand find a busy host idle; the clocks are one and the same."""
+    rng = np.random.default_rng(seed)
+    n, us = 420, 1000
+    gaps_us = rng.exponential(2000, n) + rng.exponential(50_000, n) * (
+        rng.random(n) < 0.01
+    )
+    delays_us = 1.5 + 0.5 * rng.gamma(200, size=(2, n)) * (rng.random((2, n)) > 0.002)
+    sent = START_NS + (np.cumsum(gaps_us + delays_us.sum(0)) * us).astype("i8")
+    arrived, back = sent + (delays_us[0] * us).astype("i8"), sent + 200_000
+    clock = pair_clock(
+        Sightings(sent, arrived),
+        Sightings(back, back + (delays_us[1] * us).astype("i8")),
+    )
+    assert State.BROKEN not in clock.state
+    assert (clock.offset_ns - clock.minus_ns <= 0).all()
+    assert (clock.offset_ns + clock.plus_ns >= 0).all()
+
+
 def test_a_false_stamp_breaks_the_clock_around_it_only():
     made = pair()
     there = made.there.copy()

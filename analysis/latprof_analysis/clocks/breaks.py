@@ -32,6 +32,10 @@ class Stretch:
         """All times, increasing, each once."""
         return np.union1d(self.above.at, self.below.at)
 
+    def between(self, begin: float, end: float) -> Stretch:
+        """What was seen from a time to another, both in it."""
+        return Stretch(self.above.between(begin, end), self.below.between(begin, end))
+
 
 def stretches(
     stretch: Stretch, rate: float, least_gap: float, most: int

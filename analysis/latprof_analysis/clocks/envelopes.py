@@ -38,6 +38,11 @@ class Bounds:
         """Those from the place `low` up to the place `high`, which is not in it."""
         return Bounds(self.at[low:high], self.value[low:high])
 
+    def between(self, begin: float, end: float) -> Bounds:
+        """Those from a time to another, both in it."""
+        low = int(np.searchsorted(self.at, begin, "left"))
+        return self.part(low, int(np.searchsorted(self.at, end, "right")))
+
     def less(self, trend: Floats) -> Bounds:
         """Bounds of what a function leaves over of a trend, given at these times."""
         return Bounds(self.at, self.value - trend)

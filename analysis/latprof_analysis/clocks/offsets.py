@@ -15,6 +15,7 @@ import numpy as np
 from latprof_analysis.clocks.breaks import Stretch, stretches
 from latprof_analysis.clocks.courses import (
     FASTEST,
+    UNSEEN,
     Course,
     course_of,
     course_of_one,
@@ -42,6 +43,7 @@ _SHORTEST_NS = 100_000_000.0
 _MOST_SMALL_STEPS = 10
 _SMALL_STEP_SHARE = 0.25
 _SMALL_STEP_NS = 20_000.0
+_BESIDE = 100  # packets on each side of a step, whose levels differ by it
 _OFTEN = 100  # with fewer packets it is not known what they are at least
 # What is good has been seen this often each way, and is known about as well as the
 # least round trip allows.
@@ -167,7 +169,7 @@ def _long(found: list[Stretch]) -> list[Stretch]:
 
 def _cut_by_small_steps(stretch: Stretch) -> list[Stretch]:
     """Cut where the offset made a step that no bound contradicts by itself."""
-    if not (len(stretch.above) and len(stretch.below)):
+    if not _has_both(stretch):
         return [stretch]
     # Of fast clocks, so that a step is seen where it is only.
     fast = replace(unseen(), spread=np.full(1, FASTEST))
@@ -178,11 +180,64 @@ def _cut_by_small_steps(stretch: Stretch) -> list[Stretch]:
     often = min(len(stretch.above), len(stretch.below)) >= _OFTEN
     if not often or usual - small > step / 2 or least <= 0:
         return [stretch]
-    return stretches(stretch, FASTEST, least, _MOST_SMALL_STEPS) or [stretch]
+    pieces = stretches(stretch, FASTEST, least, _MOST_SMALL_STEPS) or [stretch]
+    return _of_steps(stretch, pieces, step)
+
+
+def _of_steps(whole: Stretch, pieces: list[Stretch], step: float) -> list[Stretch]:
+    """Undo cuts at which the offset is the same on both sides.
+
+    Where all packets queue, on a busy host for minutes, a lucky one of each direction
+    contradicts what they take at least as a step does. After a step, though, all of
+    them are on another level; after the lucky one they are where they were before.
+    """
+    kept = pieces[:1]
+    for piece in pieces[1:]:
+        if abs(_level_change(kept[-1], piece)) > step / 2:
+            kept.append(piece)
+        else:
+            begin, end = kept[-1].times()[0], piece.times()[-1]
+            kept[-1] = whole.between(begin, end)
+    return kept
+
+
+def _level_change(before: Stretch, after: Stretch) -> float:
+    """By how much the offset changed beside its drift; 0 where that is not known."""
+    if min(len(s.above) for s in (before, after)) < _FEWEST:
+        return 0.0
+    if not (len(before.below) and len(after.below)):
+        return 0.0
+    at_before, early = _middles(before, slice(-_BESIDE, None))
+    at_after, late = _middles(after, slice(_BESIDE))
+    slopes = np.r_[_slopes(at_before, early), _slopes(at_after, late)]
+    drift = float(np.clip(np.median(slopes), -UNSEEN, UNSEEN))
+    levels = np.median(late - drift * at_after), np.median(early - drift * at_before)
+    return float(levels[0] - levels[1])
+
+
+def _middles(stretch: Stretch, which: slice) -> tuple[Floats, Floats]:
+    """Offsets amid packets there and the next ones back, of the nearer half of them."""
+    at, most = stretch.above.at[which], stretch.above.value[which]
+    place = np.searchsorted(stretch.below.at, at)
+    least = stretch.below.value[np.minimum(place, len(stretch.below) - 1)]
+    gap = most + least
+    near = gap <= np.median(gap)
+    return at[near], (most - least)[near] / 2
+
+
+def _slopes(at: Floats, value: Floats) -> Floats:
+    """All between two of few points, of which the median is Theil's and Sen's."""
+    i, j = np.triu_indices(at.size, 1)
+    found: Floats = (value[j] - value[i]) / (at[j] - at[i])
+    return found
+
+
+def _has_both(stretch: Stretch) -> bool:
+    return len(stretch.above) > 0 and len(stretch.below) > 0
 
 
 def _part(stretch: Stretch, asymmetry_ns: float | None) -> _Part:
-    if len(stretch.above) and len(stretch.below):
+    if _has_both(stretch):
         return _of_both(stretch, asymmetry_ns)
     return _of_one(stretch)
 
