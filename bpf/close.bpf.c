@@ -313,7 +313,7 @@ static __noinline void datagrams_end(const struct datagram_socket *s)
 	__u32 waiting = SEE(struct sock, sk, sk_receive_queue.qlen) +
 			SEE(struct udp_sock, up, reader_queue.qlen);
 	__u16 port = bpf_htons(SEE(struct sock, sk, __sk_common.skc_num));
-	__u32 netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
+	__u32 netns = netns_number(sk);
 
 	end_forget(port_number(port, IPPROTO_UDP, netns), s->socket);
 	if (histograms && waiting)

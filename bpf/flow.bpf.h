@@ -119,7 +119,7 @@ static __always_inline bool flow_announce(__u64 flow,
 	__builtin_memcpy(record->source, tuple->source, 16);
 	__builtin_memcpy(record->destination, tuple->destination, 16);
 	record->sender_netns = sender_netns;
-	record->netns = sk->__sk_common.skc_net.net->ns.inum;
+	record->netns = netns_number(sk);
 	record->source_port = bpf_ntohs(tuple->source_port);
 	record->destination_port = bpf_ntohs(tuple->destination_port);
 	record->protocol = tuple->protocol;
@@ -168,7 +168,7 @@ static __always_inline bool task_write(const struct task *now)
 static __always_inline void process_name(__u64 ret[2])
 {
 	const struct task_struct *task = bpf_get_current_task_btf();
-	const struct task_struct *leader = FOLLOW(task, group_leader);
+	const struct task_struct *leader = BPF_CORE_READ(task, group_leader);
 
 	ret[0] = ret[1] = 0;
 	bpf_core_read_str(ret, 16, &leader->comm);

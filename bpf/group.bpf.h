@@ -74,7 +74,7 @@ static __always_inline void subnet_of(const __u64 address[2], __u64 ret[2])
 /* Of the device that its packets leave by. */
 static __always_inline __u32 interface_of(const struct sock *sk)
 {
-	const struct dst_entry *dst = sk->sk_dst_cache;
+	const struct dst_entry *dst = BPF_CORE_READ(sk, sk_dst_cache);
 
 	return dst ? BPF_CORE_READ(dst, dev, ifindex) :
 		     (__u32)sk->__sk_common.skc_bound_dev_if;
@@ -131,7 +131,7 @@ static __noinline __u32 group_decide(struct sock *sk,
 		subnet_of(tuple->destination, group.remote);
 	if (options.by & BY_INTERFACE) {
 		group.ifindex = interface_of(sk);
-		group.netns = sk->__sk_common.skc_net.net->ns.inum;
+		group.netns = netns_number(sk);
 	}
 	return group_number(&group);
 }

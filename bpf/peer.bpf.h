@@ -73,7 +73,7 @@ static __always_inline void tuple_of_connection(struct sock *sk,
 
 static __noinline __u64 stream_number(struct sock *sk)
 {
-	__u32 netns = sk->__sk_common.skc_net.net->ns.inum;
+	__u32 netns = netns_number(sk);
 	struct five_tuple tuple;
 
 	tuple_of_connection(sk, &tuple);
@@ -85,14 +85,14 @@ static __noinline __u64 stream_number(struct sock *sk)
 static __always_inline __u64 socket_number(const struct sock *sk)
 {
 	return port_number(bpf_htons(sk->__sk_common.skc_num), IPPROTO_UDP,
-			   sk->__sk_common.skc_net.net->ns.inum);
+			   netns_number(sk));
 }
 
 static __noinline void end_note(struct sock *sk, __u64 number, __u32 group)
 {
 	struct watched_end end = {
 		.socket = (__u64)sk,
-		.netns = sk->__sk_common.skc_net.net->ns.inum,
+		.netns = netns_number(sk),
 		.group = group,
 		.notes = options.notes,
 	};
@@ -144,8 +144,7 @@ static __noinline bool is_peer(struct sock *sk)
 		return false;
 	tuple_of_connection(sk, &tuple);
 	tuple_reverse(&tuple);
-	number =
-		connection_number(&tuple, sk->__sk_common.skc_net.net->ns.inum);
+	number = connection_number(&tuple, netns_number(sk));
 	end = bpf_map_lookup_elem(&watched_ends, &number);
 	return end && end->notes == options.notes;
 }
