@@ -134,6 +134,11 @@ check_tarball() {
 		"/packages/latprof-analysis-$version-python$python-$(uname -m).tar.gz"
 	inside ln -s "/a folder/latprof-$version/bin/latprof" /usr/local/bin/latprof
 	inside latprof analyze /tmp/of_tarball >/dev/null
+	# as on a host that has another Python
+	inside ln -sfn /usr/bin/none "/a folder/latprof-$version/bin/python3"
+	if inside latprof --version 2>"$work/err"; then die 'it ran without its Python'; fi
+	[ "$(wc -l <"$work/err")" = 1 ] || die "not one line: $(<"$work/err")"
+	grep -q 'which is not here' "$work/err" || die "no reason: $(<"$work/err")"
 }
 
 check() {
