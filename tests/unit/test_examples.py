@@ -35,7 +35,7 @@ STORIES = {
                 **{"protocol": "tcp", "kind": "request", "sequence": 1},
                 **{"size_bytes": 64, "retransmits": 0, "end_to_end_ns": 2_000_000},
                 **{"sender_pid": 1, "sender_comm": "a"},
-                **{"reader_pid": 2, "reader_comm": "b"},
+                **{"reader_pid": 2, "reader_comm": "b", "arrive_ns": 5_000_000},
             },
             "stages": {"transit": {"time_ns": 2_000_000, "parts": None}},
         }
@@ -61,6 +61,9 @@ def make_input(name: str, options: dict) -> None:
             path.symlink_to("newest")
             (path / STORIES_FILE).write_text(json.dumps(STORIES))
             shutil.copy(RECORDING, path / NAME)
+        elif options["command"] == "trace":
+            path.mkdir()
+            (path / STORIES_FILE).write_text(json.dumps(STORIES))
         elif path.suffix != ".csv":
             write_run(path, 300, seed=crc32(path.name.encode()))
             shutil.copy(RECORDING, path / NAME)
@@ -97,7 +100,8 @@ def cluster(request):
 
 def test_there_are_examples_of_every_offline_command():
     assert {example.words[0] for example in OFFLINE} == {
-        *("analyze", "compare", "report", "story", "completion", "rebuild", "join")
+        *("analyze", "compare", "report", "story", "completion", "rebuild", "join"),
+        "trace",
     }
     assert len(OFFLINE) >= 17
 
@@ -153,6 +157,8 @@ def check_output(example: Example, options: dict, shown: str) -> None:
             assert "by other estimators" in shown
     elif options["command"] == "join":
         assert re.search(r" <-> .*: offset .* \+- .*, good", shown)
+    elif options["command"] == "trace":
+        assert re.search(r"^trace: .* \(stories: \d+\)", shown)
     elif options["command"] == "rebuild":
         assert re.search(r"\b[1-9]\d* records, none lost", shown)
         assert "-rebuilt" in shown

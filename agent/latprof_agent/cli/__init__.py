@@ -48,7 +48,10 @@ SUBCOMMANDS = {
         "latprof_agent.cli.rebuild",
         extra="analysis",
     ),
-    **{name: OFFLINE[name] for name in ("analyze", "compare", "report", "story")},
+    **{
+        name: OFFLINE[name]
+        for name in ("analyze", "compare", "report", "story", "trace")
+    },
     "probes": Subcommand(
         "list what this kernel lets latprof measure", "latprof_agent.cli.probes"
     ),

@@ -30,6 +30,10 @@ OFFLINE = {
         "tell why messages of `latprof run --story` were slow",
         "latprof_analysis.cli.story",
     ),
+    "trace": Subcommand(
+        "write stories as a trace that Perfetto draws",
+        "latprof_analysis.cli.trace",
+    ),
     "completion": Subcommand(
         "print what lets a shell complete latprof's options",
         "latprof_analysis.cli.completion",
