@@ -29,7 +29,7 @@ BPF_FLAGS := -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) \
 	-I/usr/include/$(shell gcc -print-multiarch 2>/dev/null)
 
 .DELETE_ON_ERROR:
-.PHONY: help build test lint docs pages lock format fuzz soak bench test-vm test-matrix release clean
+.PHONY: help build test lint docs pages schemas lock format fuzz soak bench test-vm test-matrix release clean
 .PHONY: lint-python lint-c lint-scripts lint-spelling
 
 help: ## show this list
@@ -80,6 +80,9 @@ docs: $(VENV)/ready ## write the library's pages to build/docs
 
 pages: $(VENV)/ready ## write into the pages what they have of the code
 	$(VENV)/bin/python packaging/write_pages.py
+
+schemas: $(VENV)/ready ## write the JSON Schemas of what commands print
+	$(VENV)/bin/python packaging/write_schemas.py
 
 lock: $(VENV)/ready ## name what pyproject.toml wants, by hash; RENEW=1: the newest
 	$(IN_VENV) packaging/write-lock $(if $(RENEW),--upgrade)

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import settings
 from latprof_analysis.cli.program import keep_blas_small
+from printed import documents_checked
 
 # As the program does before NumPy comes: a pool of threads would only spin.
 keep_blas_small()
@@ -33,6 +34,13 @@ def reachable() -> Iterator[Path]:
     with TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         yield Path(name)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def printed_documents() -> Iterator[None]:
+    """Hold each document that a command prints against its schema."""
+    with documents_checked():
+        yield
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

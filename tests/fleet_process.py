@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from latprof_process import Latprof
+from printed import check_document
 from recording import DEADLINE_SECONDS, wait_until
 
 RECORDED = Path(__file__).parent / "recordings" / "sampled.arrows.zst"
@@ -39,7 +40,9 @@ class FleetProcess(Latprof):
 
     def document(self) -> dict:
         """The next document."""
-        return json.loads(self.line(self.process.stdout))
+        found = json.loads(self.line(self.process.stdout))
+        check_document("fleet", found)
+        return found
 
     def document_with(self, holds) -> dict:
         """The first document of which something holds."""

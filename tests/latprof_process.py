@@ -19,6 +19,7 @@ from threading import Event
 from typing import Any
 
 from latprof_agent.lab.processes import ProcessId
+from printed import check_printed
 from recording import wait_until
 
 REGISTRY = Path("/run/latprof")
@@ -34,6 +35,7 @@ class Latprof:
 
     def __init__(self, *words: str, before: tuple[str, ...] = (), **options: Any):
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+        self.words = words
         self.process = subprocess.Popen([*before, *COMMAND, *words], **options)
         self.namespaces: set[str] = set()
         self.processes: set[ProcessId] = set()
@@ -96,6 +98,8 @@ class Latprof:
             self.process.communicate()
             raise
         self.out, self.err = (text.decode() if text else "" for text in (out, err))
+        if self.process.returncode in (0, 3, 4) and self.out:  # 3, 4: of a gate
+            check_printed(self.words, self.out)
         return self.process.returncode
 
     def left(self) -> list[str]:

@@ -101,7 +101,7 @@ def cluster(request):
 def test_there_are_examples_of_every_offline_command():
     assert {example.words[0] for example in OFFLINE} == {
         *("analyze", "compare", "report", "story", "completion", "rebuild", "join"),
-        "trace",
+        *("trace", "schema"),
     }
     assert len(OFFLINE) >= 17
 
@@ -142,6 +142,9 @@ def test_an_offline_example_does_what_it_says(example, tmp_path, monkeypatch, re
 
 
 def check_output(example: Example, options: dict, shown: str) -> None:
+    if options["command"] == "schema":
+        assert "watch" in shown
+        return
     if options["command"] == "story":
         assert "stories" in shown or "story shown" in shown
         return

@@ -59,7 +59,7 @@ SUBCOMMANDS = {
         "remove namespaces and processes of labs that were killed",
         "latprof_agent.cli.lab_clean",
     ),
-    "completion": OFFLINE["completion"],
+    **{name: OFFLINE[name] for name in ("schema", "completion")},
 }
 
 

@@ -34,6 +34,10 @@ OFFLINE = {
         "write stories as a trace that Perfetto draws",
         "latprof_analysis.cli.trace",
     ),
+    "schema": Subcommand(
+        "print what a command's --json has, as JSON Schema",
+        "latprof_analysis.cli.schema",
+    ),
     "completion": Subcommand(
         "print what lets a shell complete latprof's options",
         "latprof_analysis.cli.completion",

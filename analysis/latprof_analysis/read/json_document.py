@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from latprof_analysis.read.paths import BYTE_ORDER_MARK, numbered_lines, opened
@@ -154,6 +155,7 @@ class Kind(NamedTuple):
 
     what: str
     holds: Callable[[Any], bool]
+    schema: Mapping[str, Any] = MappingProxyType({})  # as JSON Schema has it
 
 
 class Maybe(NamedTuple):
@@ -165,12 +167,34 @@ class Maybe(NamedTuple):
 Shape = Kind | Maybe | list["Shape"] | dict[str, "Shape"]
 
 ANY = "*"
-COUNT = Kind("a whole number from 0", lambda v: type(v) is int and 0 <= v < MOST)
-POSITIVE = Kind("a whole number from 1", lambda v: type(v) is int and 0 < v < MOST)
-NUMBER = Kind("a number from 0", lambda v: type(v) in (int, float) and 0 <= v < MOST)
-DIFFERENCE = Kind("a whole number", lambda v: type(v) is int and abs(v) < MOST)
-TEXT = Kind("a text", lambda v: isinstance(v, str))
-FLAG = Kind("true or false", lambda v: isinstance(v, bool))
+COUNT = Kind(
+    "a whole number from 0",
+    lambda v: type(v) is int and 0 <= v < MOST,
+    {"type": "integer", "minimum": 0},
+)
+POSITIVE = Kind(
+    "a whole number from 1",
+    lambda v: type(v) is int and 0 < v < MOST,
+    {"type": "integer", "minimum": 1},
+)
+NUMBER = Kind(
+    "a number from 0",
+    lambda v: type(v) in (int, float) and 0 <= v < MOST,
+    {"type": "number", "minimum": 0},
+)
+REAL = Kind(
+    "a number",
+    lambda v: type(v) in (int, float) and -MOST < v < MOST,
+    {"type": "number"},
+)
+DIFFERENCE = Kind(
+    "a whole number",
+    lambda v: type(v) is int and abs(v) < MOST,
+    {"type": "integer"},
+)
+TEXT = Kind("a text", lambda v: isinstance(v, str), {"type": "string"})
+FLAG = Kind("true or false", lambda v: isinstance(v, bool), {"type": "boolean"})
+ANYTHING = Kind("anything", lambda v: True)
 _LIST = Kind("a list", lambda v: isinstance(v, list))
 _OBJECT = Kind("an object", lambda v: isinstance(v, dict))
 _PLAIN = Kind(
@@ -232,3 +256,31 @@ def _members(where: str, value: Any) -> list[tuple[str, Any]]:
 def _inside(where: str, name: str) -> str:
     """Name the place of a member."""
     return f"{where}.{shown(name)[1:-1]}" if where else shown(name)[1:-1]
+
+
+def json_schema(shape: Shape) -> dict[str, Any]:
+    """Return a shape in the words of JSON Schema (2020-12).
+
+    Members that a shape does not name may be there: a later version adds some.
+
+    Examples
+    --------
+    >>> json_schema({"n": COUNT, "p50_ns?": Maybe(TEXT)})["required"]
+    ['n']
+    """
+    if isinstance(shape, Kind):
+        return dict(shape.schema)
+    if isinstance(shape, Maybe):
+        return {"anyOf": [{"type": "null"}, json_schema(shape.shape)]}
+    if isinstance(shape, list):
+        return {"type": "array", "items": json_schema(shape[0])}
+    named = {key: inner for key, inner in shape.items() if key != ANY}
+    found: dict[str, Any] = {"type": "object"}
+    if named:
+        of = {key.removesuffix("?"): json_schema(one) for key, one in named.items()}
+        found["properties"] = of
+    if required := [key for key in named if not key.endswith("?")]:
+        found["required"] = required
+    if ANY in shape:
+        found["additionalProperties"] = json_schema(shape[ANY])
+    return found

@@ -79,7 +79,7 @@ _TCP: Shape = {
     **dict.fromkeys(("ssthresh_packets", "pacing_bytes_per_second"), Maybe(COUNT)),
 }
 FORMAT = 1
-_STORIES: Shape = {
+STORIES: dict[str, Shape] = {
     "format?": COUNT,
     "limit_ns": Maybe(COUNT),
     "quantile?": NUMBER,
@@ -158,7 +158,7 @@ def read_stories(path: Path) -> dict[str, Any]:
 def check_stories(document: Any) -> None:
     """Raise WrongShapeError where a document is not what is read here."""
     check_plain(document, "")
-    check_shape(document, _STORIES, "")
+    check_shape(document, STORIES, "")
 
 
 def took_ns(story: dict[str, Any]) -> int:
