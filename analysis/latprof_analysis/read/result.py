@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
+    from latprof_analysis.notebook import Picture
     from latprof_analysis.read.buckets import Buckets
 
 # Of each file so many wrong rows are named one by one; all are counted.
@@ -174,6 +175,29 @@ class Samples:
         if not self.losses:
             return None
         return sum(losses.lost for losses in self.losses.values())
+
+    def plot(self) -> Picture | None:
+        """Draw how long single values of each kind took; None where there are none."""
+        from latprof_analysis.notebook import distributions
+
+        return distributions(self._times())
+
+    def _repr_html_(self) -> str:
+        from latprof_analysis.notebook import figures, page
+        from latprof_analysis.text import counted
+
+        lost = {kind: losses.lost for kind, losses in self.losses.items()}
+        title = f"{self.format}: {counted(len(self.frame), 'row')}"
+        if self.skipped_rows:
+            title += f", {self.skipped_rows:,} left out"
+        return page(title, figures(self._times(), lost), self.plot())
+
+    def _times(self) -> dict[str, NDArray[np.float64]]:
+        """Return single latencies in ns by kind: no means, no percentiles."""
+        from latprof_analysis.notebook import times_by_kind
+
+        each = self.frame[self.frame["statistic"] == "each"]
+        return times_by_kind(each, "kind", "latency_ns")
 
     def as_dict(self) -> dict[str, Any]:
         """Return for JSON what was read, without the rows themselves."""

@@ -70,6 +70,8 @@ from latprof_analysis.write.whole_file import writing
 if TYPE_CHECKING:
     import pandas as pd
 
+    from latprof_analysis.notebook import Picture
+
 
 # They hold no rows: the largest seen, of 10,000 ways, has 4 MB.
 MOST_BYTES = 64 << 20
@@ -438,6 +440,26 @@ class Runs:
         import pandas as pd
 
         return cls(pd.DataFrame(), pd.DataFrame(), pd.DataFrame(), {}, [], [], 0)
+
+    def plot(self) -> Picture | None:
+        """Draw how long what `samples` gives took; None where there is nothing."""
+        return self.samples().plot()
+
+    def _repr_html_(self) -> str:
+        from latprof_analysis.text import counted
+
+        of = ", ".join(
+            f"{len(rows):,} {name}"
+            for name, rows in (
+                ("messages", self.messages),
+                ("exchanges", self.exchanges),
+                ("round trips", self.round_trips),
+            )
+        )
+        head = f"<p>{counted(len(self.documents), 'run')}: {of}</p>"
+        if self.messages.empty and self.round_trips.empty and self.exchanges.empty:
+            return head
+        return head + self.samples()._repr_html_()
 
     def samples(self) -> Samples:
         """Return the round trips as `Samples`; where there are none, the messages.

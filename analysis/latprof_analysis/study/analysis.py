@@ -14,6 +14,10 @@ from latprof_analysis.read.paths import expand, is_run_folder
 from latprof_analysis.read.rows import Rows, frame_of
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from latprof_analysis.notebook import Picture
     from latprof_analysis.read.result import Samples
     from latprof_analysis.read.rows import Rows
     from latprof_analysis.study.scan import Progress
@@ -66,9 +70,59 @@ class Study:
     exchanges = frame_of("exchanges")
     slow_exchanges = frame_of("slow_exchanges")
 
+    def plot(self) -> Picture | None:
+        """Draw how long messages took by kind, or single values of other files."""
+        from latprof_analysis.notebook import distributions
+
+        if self.samples is not None:
+            return self.samples.plot()
+        return distributions(self._times())
+
+    def _repr_html_(self) -> str:
+        from latprof_analysis.notebook import page
+
+        if self.samples is not None:
+            return self.samples._repr_html_()
+        return page(self._title(), _of_kinds(self.document), self.plot())
+
+    def _title(self) -> str:
+        from latprof_analysis.text import counted
+
+        title = counted(len(self.document["runs"]), "run")
+        if self.setups:
+            title += f" of {len(self.setups)} set-ups: see `setups`"
+        if self.document.get("thinned"):
+            title += "; the picture is of rows thinned evenly"
+        return title
+
+    def _times(self) -> dict[str, NDArray[np.float64]]:
+        """Return what messages took in ns, by kind as the document has them."""
+        from latprof_analysis.notebook import times_by_kind
+
+        found: dict[str, NDArray[np.float64]] = {}
+        for protocol, rows in self.messages.groupby("protocol", observed=True):
+            of = times_by_kind(rows, "kind", "end_to_end_ns")
+            found |= {f"{protocol} {kind}": times for kind, times in of.items()}
+        return found
+
     def as_dict(self) -> dict[str, Any]:
         """Return the document."""
         return self.document
+
+
+def _of_kinds(document: dict[str, Any]) -> list[list[str]]:
+    """Return a table's rows: of each kind what its whole messages took."""
+    from latprof_analysis.text import duration
+
+    rows = [["kind", "messages", "longest stage", "p50", "p99", "max"]]
+    for kind, of in (document.get("kinds") or {}).items():
+        stages = {n: f for n, f in of["stages"].items() if n != "end_to_end"}
+        whole = of["stages"].get("end_to_end", {})
+        longest = max(stages, key=lambda n: stages[n]["mean_ns"] or 0, default="")
+        took = (whole.get(name) for name in ("p50_ns", "p99_ns", "max_ns"))
+        times = ["" if one is None else duration(one) for one in took]
+        rows.append([kind, f"{of['messages']:,}", longest, *times])
+    return rows
 
 
 def analyze(
