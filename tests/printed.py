@@ -43,19 +43,22 @@ def check_printed(words: Sequence[str], out: str) -> None:
 @contextmanager
 def documents_checked() -> Iterator[None]:
     """Check what commands print in this process."""
-    parsed = program.parsed
+    run = program._run
     asked = [""]
 
-    def noted(*given: Any) -> Any:
-        options = parsed(*given)
-        asked[0] = options.command
-        return options
+    def noted(subcommands: Any, version: str, words: list[str]) -> int:
+        asked[0] = program._named(subcommands, words)
+        try:
+            return run(subcommands, version, words)
+        finally:
+            asked[0] = ""
 
     class Checked:
         @staticmethod
         def dump(document: Any, *more: Any, **options: Any) -> None:
             json.dump(document, *more, **options)
-            check_document(asked[0], json.loads(json.dumps(document)))
+            if asked[0]:
+                check_document(asked[0], json.loads(json.dumps(document)))
 
         @staticmethod
         def dumps(document: Any, **options: Any) -> str:
@@ -65,6 +68,6 @@ def documents_checked() -> Iterator[None]:
             return text
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(program, "parsed", noted)
+        patch.setattr(program, "_run", noted)
         patch.setattr(say, "json", Checked)
         yield
