@@ -14,6 +14,8 @@ import pytest
 from latprof_analysis.read.result import Samples, samples_frame
 from latprof_analysis.report.build import build_report
 from latprof_analysis.report.html import html_page
+from latprof_analysis.report.parts import Chart, Figure, Fold, Report, Section
+from latprof_analysis.report.vega import colour, named, top_legend
 from latprof_analysis.study import findings
 from latprof_analysis.study.analysis import Study
 from latprof_analysis.study.samples import study_samples
@@ -364,3 +366,50 @@ def test_stories_are_drawn_also_with_names_that_would_be_markup(
         assert any(name.startswith("</script") for name in names)
         assert page.locator("#story-1 .mark-rect.role-mark path").count() == 4
         assert watched.said == []
+
+
+def test_a_legend_on_a_phone_has_each_name_with_its_colour(
+    browser: Any, tmp_path: Path
+) -> None:
+    names = [f"not yet read by client, waiting for CPU {i}" for i in range(3)]
+    scale = {"domain": names, "range": [colour("mark")] * len(names)}
+    spec = {
+        "mark": "bar",
+        "encoding": {
+            "x": {"field": "ns", "type": "quantitative"},
+            "color": named("what", scale, legend=top_legend(names)),
+        },
+    }
+    figure = Figure(
+        name="long-names",
+        title="Long names",
+        caption="",
+        alt="Bars.",
+        data=pd.DataFrame({"what": names, "ns": [1, 2, 3]}),
+        charts=[Chart({"linear": spec})],
+    )
+    parts = [Fold("outer", [Fold("inner", [figure])])]
+    report = Report("run", "", [], [], [Section("one", "One", parts)], [])
+    path = tmp_path / "report.html"
+    path.write_text(html_page(report), encoding="utf-8")
+    size = {"width": 390, "height": 844}
+    with Watched(browser, path, viewport=size) as watched:
+        # what is at a click is drawn when it is seen
+        watched.page.evaluate(
+            "document.querySelectorAll('details').forEach((one) => (one.open = true))"
+        )
+        watched.page.locator("#long-names svg").scroll_into_view_if_needed()
+        places = watched.page.wait_for_function(
+            """() => {
+              const svg = document.querySelector("#long-names svg");
+              const room = svg.getBoundingClientRect();
+              const marks = svg.querySelectorAll(
+                ".role-legend-label text, .role-legend-symbol path");
+              const at = [...marks].map((one) => {
+                const { left, right } = one.getBoundingClientRect();
+                return [left - room.left, room.right - right];
+              });
+              return at.flat().every((gap) => gap >= -1) && at;
+            }"""
+        ).json_value()
+    assert len(places) == 2 * len(names)

@@ -235,10 +235,7 @@ def test_one_message_that_is_alone_makes_a_page() -> None:
     found.messages = found.messages.iloc[[0]]
     report = build_report(found, "one")
     assert "slowest" in {figure.name for figure in report.figures()}
-    assert (
-        "must have at least 10"
-        in missing_of(report)["tcp request: queue at arrival against wait"]
-    )
+    assert "of no kind more than one message" in missing_of(report)["Stages"]
 
 
 @pytest.mark.thorough

@@ -15,7 +15,8 @@ from latprof_analysis.report.exchange_figures import (
     summed_parts,
 )
 from latprof_analysis.report.html import html_page
-from latprof_analysis.report.parts import Figure, Fold, Table
+from latprof_analysis.report.parts import Figure, Fold, Table, Text
+from latprof_analysis.report.words import duration_text
 from latprof_analysis.study.analysis import Study, analyze
 from made_runs import messages, write_table
 
@@ -54,6 +55,23 @@ def test_the_report_begins_with_the_sentences_of_the_terminal(found):
     assert [type(part) for part in first.parts] == [Figure, Table, Figure, Figure, Fold]
     names = [figure.name for figure in report.figures()]
     assert len(set(names)) == len(names)
+
+
+def test_a_way_of_one_exchange_is_named_and_not_drawn(tmp_path):
+    ways = [f"cli -> srv{i}:80" for i in range(3)]
+    rows = [row for i, way in enumerate(ways) for row in rows_of(1, i, way=way)]
+    write_exchanges(tmp_path / "exchanges.csv", [*rows_of(50), *rows])
+    report = build_report(analyze(tmp_path), "run")
+    assert not [one for one in report.figures() if "srv0" in one.title]
+    (text,) = (
+        part.text
+        for part in report.sections[0].parts
+        if isinstance(part, Text) and part.text.startswith("One exchange each: ")
+    )
+    for i, way in enumerate(ways):
+        (row,) = rows_of(1, i)
+        response_ns = float(frame_of([row])["response_ns"].iloc[0])
+        assert f"{way} {duration_text(response_ns)}" in text
 
 
 def test_the_picture_has_the_responses_in_parts_that_sum_to_all_of_them(found):

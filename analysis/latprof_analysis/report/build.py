@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import pandas as pd
@@ -61,6 +62,7 @@ from latprof_analysis.text import printable
 _MOST_KINDS = 4
 _OPEN = 3  # groups shown at once
 _NO_MESSAGE = "no message was seen from end to end"
+_ONE_MESSAGE = "of no kind more than one message was seen from end to end"
 # What was seen from end to end, by kind.
 _Kinds = Mapping[str, pd.DataFrame]
 
@@ -104,7 +106,8 @@ def _report(study: Study, title: str) -> Report:
 
 def _run_sections(study: Study, kinds: _Kinds) -> list[Section]:
     document = study.document
-    drawn = dict(list(kinds.items())[:_MOST_KINDS])
+    drawn = _drawn(kinds)
+    none = _ONE_MESSAGE if kinds else _NO_MESSAGE
     exchanges = exchange_sections(study)
     own = bool(document.get("round_trips"))
     losses = [*loss_parts(document), *loss_model_parts(loss_groups(document))]
@@ -117,9 +120,9 @@ def _run_sections(study: Study, kinds: _Kinds) -> list[Section]:
         Section("traffic", "All traffic", _traffic(document)),
         *(exchanges if not own else []),
         Section("mesh", "The mesh", mesh_figures(document)),
-        Section("stages", "Where the time goes", _stages(document, drawn)),
+        Section("stages", "Where the time goes", _stages(document, drawn, none)),
         Section("fit", "Fit: D = aS + b", _fits(study)),
-        Section("distribution", "Distribution", _tails(document, drawn)),
+        Section("distribution", "Distribution", _tails(document, drawn, none)),
         Section("time", "Over time", _time(study, drawn)),
         Section("loss", "Loss", losses),
         Section("slowest", "Slowest message", slowest),
@@ -128,12 +131,24 @@ def _run_sections(study: Study, kinds: _Kinds) -> list[Section]:
         Section(
             "time-warp",
             "Time Warp's latencies",
-            time_warp_parts(document, drawn),
+            time_warp_parts(document, drawn) if _is_time_warp(document) else [],
             folded=True,
         ),
         # of our own generator they say again what its messages and round trips do
         *(replace(section, folded=True) for section in exchanges if own),
     ]
+
+
+def _drawn(kinds: _Kinds) -> dict[str, pd.DataFrame]:
+    """Return the kinds that have figures: the most frequent, of more than a message."""
+    several = ((kind, rows) for kind, rows in kinds.items() if len(rows) > 1)
+    return dict(islice(several, _MOST_KINDS))
+
+
+def _is_time_warp(document: Mapping[str, Any]) -> bool:
+    """Whether messages waited for acknowledgements, as in that experiment alone."""
+    plan = (document.get("workload") or {}).get("plan") or {}
+    return bool(plan.get("max_acks"))
 
 
 def _runs_of(document: dict[str, Any]) -> str:
@@ -233,7 +248,7 @@ def _traffic(document: Mapping[str, Any]) -> list[Part]:
     return [note_of_rows, *tables] if tables else []
 
 
-def _stages(document: Mapping[str, Any], kinds: _Kinds) -> list[Part]:
+def _stages(document: Mapping[str, Any], kinds: _Kinds, none: str) -> list[Part]:
     figures = document.get("kinds") or {}
     thinned = bool(document.get("thinned"))
     return _first_open(
@@ -245,7 +260,7 @@ def _stages(document: Mapping[str, Any], kinds: _Kinds) -> list[Part]:
             ]
             for kind, rows in kinds.items()
         },
-        Missing("Stages", _NO_MESSAGE),
+        Missing("Stages", none),
     )
 
 
@@ -295,7 +310,7 @@ def _fit(protocol: str, fit: dict[str, Any], study: Study) -> list[Part]:
     return [drawn, Fold(f"{protocol}: figures of the fit, and what it leaves", parts)]
 
 
-def _tails(document: dict[str, Any], kinds: _Kinds) -> list[Part]:
+def _tails(document: dict[str, Any], kinds: _Kinds, none: str) -> list[Part]:
     figures, found = document.get("kinds") or {}, document.get("messages") or {}
     by_kind: dict[str, list[Part]] = {}
     for kind, messages in kinds.items():
@@ -310,7 +325,7 @@ def _tails(document: dict[str, Any], kinds: _Kinds) -> list[Part]:
             *groups[:1],
             Fold(f"{kind}: body and tail, modes, groups", more),
         ]
-    return _first_open(by_kind, Missing("Distributions", _NO_MESSAGE))
+    return _first_open(by_kind, Missing("Distributions", none))
 
 
 def _time(study: Study, kinds: _Kinds) -> list[Part]:
@@ -371,7 +386,8 @@ def _notes(study: Study, kinds: _Kinds) -> list[Part]:
             "the slowest, too; tables count all. What needs neighbours, such as "
             f"trains, is of the first {number(thinned['without_gaps'])}"
         )
-    left = list(kinds)[_MOST_KINDS:]
+    drawn = _drawn(kinds)
+    left = [kind for kind in kinds if kind not in drawn]
     if left:
         notes.append(f"kinds that are not drawn, being rarer: {', '.join(left)}")
     parts: list[Part] = [Items(notes)] if notes else []

@@ -131,15 +131,25 @@ def exchange_sections(study: Study) -> list[Section]:
     if not ways:
         return []
     parts: list[Part] = []
-    timed = {name: f for name, f in ways.items() if "response" in f["parts"]}
+    several = {name: f for name, f in ways.items() if f["exchanges"] > 1}
+    timed = {name: f for name, f in several.items() if "response" in f["parts"]}
     if timed:
         parts.append(percentiles_figure(timed))
-    for i, (name, figures) in enumerate(islice(ways.items(), _MOST_WAYS), 1):
+    for i, (name, figures) in enumerate(islice(several.items(), _MOST_WAYS), 1):
         of_way = _way_parts(i, name, figures, study)
         parts += of_way if i == 1 else [Fold(ends_of(name), of_way)]
-    if left := ", ".join(map(ends_of, islice(ways, _MOST_WAYS, None))):
+    if left := ", ".join(map(ends_of, islice(several, _MOST_WAYS, None))):
         parts.append(Text(f"Fewer exchanges, not drawn: {left}.", quiet=True))
+    if single := ", ".join(_single(n, f) for n, f in ways.items() if n not in several):
+        parts.append(Text(f"One exchange each: {single}.", quiet=True))
     return [Section("exchanges", "Exchanges", parts)]
+
+
+def _single(name: str, figures: Mapping[str, Any]) -> str:
+    """Name a way of one exchange, and what that took where it is known."""
+    whole = figures["parts"].get("response") or {}
+    took_ns = whole.get("max_ns")
+    return ends_of(name) + (f" {duration_text(took_ns)}" if took_ns else "")
 
 
 def _rows(exchanges: pd.DataFrame, name: str) -> pd.DataFrame:

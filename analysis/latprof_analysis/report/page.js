@@ -88,9 +88,23 @@
       loader: { load: () => Promise.reject(new Error("nothing is fetched")) },
     });
     views.set(place, view);
+    // names may be too long for so many beside each other: who reads needs all colours
+    for (let n = room[1]; n > 1 && !hasWholeLegends(place); n--) {
+      await view.signal("columns", n - 1).runAsync();
+    }
     const range = ranges.get(figure);
     if (range) show(view, range);
     if (figure.querySelector(".zoom")) letDrag(figure, place, view);
+  }
+
+  function hasWholeLegends(place) {
+    const room = place.getBoundingClientRect();
+    return [...place.querySelectorAll(".role-legend-label, .role-legend-symbol")].every(
+      (one) => {
+        const { left, right } = one.getBoundingClientRect();
+        return left >= room.left - 1 && right <= room.right + 1;
+      }
+    );
   }
 
   /* Zoom: all charts of a figure show the same span. */
