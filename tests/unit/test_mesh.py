@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,12 @@ from latprof_analysis.fit.wire import Packets
 from latprof_analysis.read.tmsn import read_tmsn
 from latprof_analysis.report.answer import answer
 from latprof_analysis.report.first_screen import key_figures
-from latprof_analysis.report.mesh_text import SEED_COLUMNS, mesh_answers, mesh_parts
+from latprof_analysis.report.mesh_text import (
+    SEED_COLUMNS,
+    mesh_answers,
+    mesh_parts,
+    published_text,
+)
 from latprof_analysis.report.overview import answers, overview
 from latprof_analysis.report.parts import Table, Text
 from latprof_analysis.report.words import duration_text
@@ -30,6 +36,8 @@ from latprof_analysis.study.mesh import (
     host_counts,
     load_of,
 )
+from latprof_analysis.study.published_mesh import published_of
+from published import TMSN
 from seed_tmsn import get_stats
 from test_overview import SUMMARIES
 
@@ -424,3 +432,29 @@ def test_what_cannot_be_is_refused_in_a_line(changed, text):
         MeshPlan(**changed).check()
     assert text in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", [*TMSN])
+def test_rows_that_tmsn_published_stand_beside_those_of_the_same_set_up(name):
+    file, machines = name
+    interval_ns = int(re.search(r"_(\d+)ms", file)[1]) * MS
+    for size, *published in reversed(TMSN[name]):  # of two rows the first is taken
+        row = published_of(machines, interval_ns, int(size))
+        assert row is not None
+        if (published[1], published[4]) == row:
+            break
+    assert row == (published[1], published[4])
+    first = {size: (row[1], row[4]) for size, *row in reversed(TMSN[name])}
+    for size, row in first.items():
+        assert published_of(machines, interval_ns, int(size)) == row
+    assert published_of(machines + 1, interval_ns, 1024) is None
+    assert published_of(machines, interval_ns + 1, 1024) is None
+
+
+def test_the_screen_says_what_was_published_of_this_set_up_and_of_no_other(tests):
+    mesh = mesh_with(tests).figures()
+    text = published_text(mesh)
+    assert "of 3 hosts at this interval" in text
+    assert "1 KiB 662 us, here" in text and "(received 200, here " in text
+    other = mesh | {"cells": [c | {"interval_ns": 10 * MS} for c in mesh["cells"]]}
+    assert published_text(other) == published_text(mesh | {"star": True}) == ""

@@ -13,6 +13,7 @@ from typing import Any
 from latprof_analysis.report.parts import Part, Table, Text
 from latprof_analysis.stages import MODEL, STAGES
 from latprof_analysis.study.mesh import ELSEWHERE, ELSEWHERE_NS, keeps_up
+from latprof_analysis.study.published_mesh import published_of
 from latprof_analysis.text import (
     NOT_ENOUGH,
     duration,
@@ -86,6 +87,8 @@ def mesh_parts(mesh: _Figures, run: str) -> Iterator[Part]:
     cells = mesh.get("cells") or []
     if cells:
         yield _seed_table(mesh, cells, run)
+        if published := published_text(mesh):
+            yield Text(published)
         yield _load_table(mesh, cells)
         if any(cell["stages"] for cell in cells):
             yield _own_half_table(cells) if mesh.get("star") else _stage_table(cells)
@@ -279,6 +282,24 @@ def mesh_answers(mesh: _Figures) -> list[str]:
     found = [_overload(cell, mesh) for cell in mesh.get("cells") or []]
     found += [_knee(knee, mesh) for knee in mesh.get("knees") or []]
     return [text for text in found if text]
+
+
+def published_text(mesh: _Figures) -> str:
+    """Set what TMSN published beside rows of as many hosts at the same interval."""
+    if mesh.get("star"):
+        return ""
+    hosts, rows = len(mesh["hosts"]), []
+    for cell in mesh.get("cells") or []:
+        row = published_of(hosts, cell["interval_ns"], cell["size_bytes"])
+        ours_us, received = cell["table"]["avg_msg"], cell["table"]["msg"]
+        if row and ours_us is not None:
+            rows.append(
+                f"{size_text(cell)} {duration(row.round_trip_us * 1000)}, here "
+                f"{duration(ours_us * 1000)} (received {_plain(row.received)}, here "
+                f"{_plain(received)})"
+            )
+    begin = f"TMSN published, of {hosts} hosts at this interval, round trips of "
+    return begin + "; ".join(rows) if rows else ""
 
 
 def _overload(cell: _Figures, mesh: _Figures) -> str:
