@@ -403,7 +403,7 @@ def test_any_csv_is_read_by_its_columns_and_unit(tmp_path, unit, factor, delimit
     rows = [["when", "bytes", "took"], ["9:00", "64", "2.5"], ["9:01", "", ""]]
     path.write_text("".join(delimiter.join(row) + "\n" for row in rows))
     frame = read_columns(
-        path, latency_column="took", unit=unit, size_column="bytes"
+        path, latency_column="took", unit=unit, size_column="bytes", lost_if="empty"
     ).frame
     assert frame["latency_ns"].iloc[0] == pytest.approx(2.5 * factor)
     assert frame["lost"].tolist() == [False, True]

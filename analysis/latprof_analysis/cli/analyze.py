@@ -115,18 +115,32 @@ def add_csv_options(parser: argparse.ArgumentParser) -> None:
         choices=["decimal-comma", "thousands"],
         help="what a comma in a number means, where that cannot be seen",
     )
+    csv.add_argument(
+        "--lost-if",
+        metavar="VALUE,...|empty|none",
+        help="cells that stand for a loss, as --lost-if=-1,timeout (default: words as "
+        "timeout, -, NaN, and -1; empty ones where there is no other column)",
+    )
 
 
 def csv_columns(options: argparse.Namespace) -> dict[str, str | None]:
     """Return what names the columns of a CSV, as readers take it; no part of it."""
-    names = ("latency_column", "unit", "size_column", "delimiter", "numbers")
+    rest = ("size_column", "delimiter", "numbers", "lost_if")
+    names = ("latency_column", "unit", *rest)
     found: dict[str, str | None] = {name: getattr(options, name) for name in names}
     if found["latency_column"] is not None and found["unit"] is None:
         raise UsageError("--latency-column goes with --unit")
-    for name in ("size_column", "delimiter", "numbers"):
+    for name in rest:
         if found[name] and found["latency_column"] is None:
             option = name.replace("_", "-")
             raise UsageError(f"--{option} goes with --latency-column and --unit")
+    if found["lost_if"] is not None:
+        from latprof_analysis.read.loss_cells import LossCells
+
+        try:
+            LossCells.of(found["lost_if"], only_column=False)
+        except ValueError as error:
+            raise UsageError(f"--{str(error).replace('_', '-', 1)}") from error
     return found
 
 

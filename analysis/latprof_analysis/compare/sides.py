@@ -159,8 +159,8 @@ def read_sides(
         A column of the files by whose values sides are distinguished, instead of by
         the arguments. A single ProxyStore CSV is split by its backends unasked.
     **columns
-        ``latency_column``, ``unit``, ``size_column``, ``delimiter`` and ``numbers``,
-        as `read_samples` takes them.
+        ``latency_column``, ``unit``, ``size_column``, ``delimiter``, ``numbers`` and
+        ``lost_if``, as `read_samples` takes them.
 
     Examples
     --------

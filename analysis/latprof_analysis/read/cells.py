@@ -160,7 +160,7 @@ def _converted(cells: Any, column: Column) -> tuple[Any, list[Wrong]]:
         plain = pc.replace_substring_regex(cells, rf"\A{pattern}\z", r"\1")
         return pc.replace_substring_regex(plain, r"\A\+", "").cast(kind), []
     codes, labels = labelled(cells.cast(TYPES["text"]))
-    values = [*map(_whole if column.kind == "count" else _decimal, labels)]
+    values = [*map(_whole if column.kind == "count" else decimal, labels)]
     # the last one is of a cell that is empty
     none = np.array([*(value is None for value in values), False])
     must = "a whole number" if column.kind == "count" else "a number"
@@ -177,7 +177,8 @@ def _whole(cell: str) -> int | None:
     return number if -_MOST <= number < _MOST else None
 
 
-def _decimal(cell: str) -> float | None:
+def decimal(cell: str) -> float | None:
+    """Return the number in a cell; None where it has none."""
     found = re.fullmatch(_DECIMAL, cell) or re.fullmatch(_INFINITE, cell, re.I)
     return float(found[1]) if found else None
 
@@ -197,6 +198,7 @@ def good_rows(
         of_kind = _wrong_texts if column.kind == "text" else _wrong_numbers
         found += of_kind(rows, column)
     found += schema.check(rows.numbers) if schema.check else []
+    found += schema.check_texts(rows.texts) if schema.check_texts else []
     bad = np.zeros(len(table), bool)
     for mask, _ in found:
         bad |= mask

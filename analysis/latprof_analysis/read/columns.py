@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from latprof_analysis.read.odd_csv import form_of_csv, read_odd_csv
+from latprof_analysis.read.cells import decimal
+from latprof_analysis.read.loss_cells import LossCells
+from latprof_analysis.read.odd_csv import Cells, CsvForm, form_of_csv, read_odd_csv
 from latprof_analysis.read.result import (
     NS_PER_UNIT,
     YEARS_NS,
     ReadError,
     Samples,
     Skipped,
+    losses_of,
     samples_of_file,
+    shown,
 )
-from latprof_analysis.read.schema import Column, Schema, Wrong
+from latprof_analysis.read.rows import Rows, Text
+from latprof_analysis.read.schema import Column, Schema, Texts, Wrong
 from latprof_analysis.read.table import TableReader
+from latprof_analysis.stages import BLANK
+from latprof_analysis.text import plural
 
 # What half of the latencies cannot be: light goes 30 cm in a nanosecond.
 _LEAST_NS, _MOST_NS = 1.0, 3600e9
@@ -34,6 +42,7 @@ def read_columns(
     size_column: str | None = None,
     delimiter: str | None = None,
     numbers: str | None = None,
+    lost_if: str | None = None,
 ) -> Samples:
     """Read two columns of a CSV.
 
@@ -44,7 +53,7 @@ def read_columns(
     Parameters
     ----------
     latency_column : str
-        As in the header. An empty cell is a message that was lost.
+        As in the header.
     unit : {'ns', 'us', 'ms', 's'}
         Of the latencies. If their median then is below 1 ns or above an hour, the
         unit is taken to be wrong: ReadError.
@@ -54,12 +63,17 @@ def read_columns(
         What cuts cells; else that of which the header has most.
     numbers : {'decimal-comma', 'thousands'}, optional
         What a comma in a number means, where that cannot be seen: of 1,802 alone.
+    lost_if : str, optional
+        Cells that stand for a message that was lost, with commas between; ``empty``,
+        ``none``. Else words as ``timeout``, ``-``, ``NaN``, and -1, but an empty cell
+        only where there is no other column. Cells that are no latency and no loss are
+        left out; ``meta["not_latencies"]`` counts both.
 
     Examples
     --------
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "a.csv"
-    >>> _ = path.write_text("bytes;took\\n64;2.5\\n64;\\n")
+    >>> _ = path.write_text("bytes;took\\n64;2.5\\n64;timeout\\n")
     >>> samples = read_columns(path, latency_column="took", unit="us")
     >>> samples.frame["latency_ns"].tolist(), samples.frame["lost"].tolist()
     ([2500.0, nan], [False, True])
@@ -69,45 +83,169 @@ def read_columns(
     if size_column == latency_column:
         raise ValueError("size_column and latency_column must differ")
     form = form_of_csv(path, latency_column, delimiter, numbers)
-    if form.is_plain:
-        latency_ns, sizes, skipped = _plain(
-            path, form.delimiter, latency_column, unit, size_column
-        )
-    else:
-        skipped = Skipped(path)
-        latency_ns, sizes = read_odd_csv(
-            path, form, latency_column, NS_PER_UNIT[unit], size_column, skipped
-        )
-    _check_unit(path, latency_ns, unit)
-    return samples_of_file(
+    losses = LossCells.of(lost_if, only_column=len(form.names) == 1)
+    skipped = Skipped(path)
+    read = _plain if form.is_plain else read_odd_csv
+    scale = NS_PER_UNIT[unit]
+    cells = read(path, form, latency_column, scale, size_column, losses, skipped)
+    return _samples(skipped, form, losses, cells, latency_column, unit)
+
+
+def _samples(
+    skipped: Skipped,
+    form: CsvForm,
+    losses: LossCells,
+    cells: Cells,
+    latency_column: str,
+    unit: str,
+) -> Samples:
+    """Part losses from cells that are left out, and say which was what."""
+    latency_ns, (codes, words), sizes = cells
+    notes, end = [], codes.size
+    if len(form.names) == 1 and "" in words:  # lines below the last row
+        end = int(np.flatnonzero(codes != words.index(""))[-1:].sum()) + 1
+        if rest := codes.size - end:
+            notes = [f"left out: {plural(rest, 'empty line')} at the end"]
+    codes = codes[:end]
+    found = Counter(codes[codes >= 0].tolist())
+    counts = {words[code]: count for code, count in found.items()}
+    table, said = losses.found(counts, end)
+    is_lost = np.array([*map(losses.is_lost, words), False])[codes]
+    kept = np.flatnonzero((codes < 0) | is_lost)
+    _check_unit(Path(skipped.path), latency_ns[kept], unit)
+    samples = samples_of_file(
         skipped,
         "columns",
-        {"latency": f"column {latency_column}, in {unit}", "notes": form.notes},
+        {
+            "latency": f"column {latency_column}, in {unit}",
+            "not_latencies": table,
+            "notes": [*said, *notes, *form.notes],
+        },
+        losses={},
         kind=latency_column,
-        size_bytes=sizes,
-        latency_ns=latency_ns,
-        lost=np.isnan(latency_ns),
+        size_bytes=sizes if sizes is pd.NA else sizes[kept],
+        latency_ns=latency_ns[kept],
+        lost=is_lost[kept],
     )
+    if losses.said or is_lost.any():
+        samples.losses = losses_of(samples.frame)
+    return samples
 
 
 def _plain(
-    path: Path, delimiter: str, latency_column: str, unit: str, size_column: str | None
-) -> tuple[NDArray[np.float64], Any, Skipped]:
-    """Read a CSV as machines write it, in blocks."""
-    wanted = [Column(latency_column, "number", blank=True)]
+    path: Path,
+    form: CsvForm,
+    latency_column: str,
+    scale: float,
+    size_column: str | None,
+    losses: LossCells,
+    skipped: Skipped,
+) -> Cells:
+    """Read a CSV as machines write it, in blocks.
+
+    As numbers, which is fastest; where there is anything else, as texts.
+    """
+    if not losses.may_be_latencies:
+
+        def too_long(numbers: Mapping[str, NDArray[Any]]) -> list[Wrong]:
+            above = numbers[latency_column] > YEARS_NS / scale
+            return [(above, lambda _: f"{latency_column} is more than a hundred years")]
+
+        reader = _reader(path, form, latency_column, size_column, check=too_long)
+        parts = [*_until_wrong(reader)]
+        if not reader.skipped.count:
+            latency_ns = scale * _whole(parts, latency_column)
+            codes = np.where(np.isnan(latency_ns), 0, -1).astype(np.int32)
+            return Cells(latency_ns, (codes, [""]), _sizes(parts, size_column))
+
+    def wrong(texts: Texts) -> list[Wrong]:
+        codes, labels = texts[latency_column]
+        whys = [_why_wrong(x, losses, scale, latency_column) for x in labels]
+        bad = np.array([*map(bool, whys), False])[codes]
+        return [(bad, lambda i: whys[codes[i]])]
+
+    reader = _reader(path, form, latency_column, size_column, check_texts=wrong)
+    reader.skipped = skipped
+    parts = [*reader]
+    skipped.check(reader.rows)
+    words: dict[str, int] = {}
+    every = [_of_texts(rows.texts[latency_column], losses, words) for rows in parts]
+    latency, codes = (np.concatenate(each) for each in zip(*every, strict=True))
+    return Cells(scale * latency, (codes, list(words)), _sizes(parts, size_column))
+
+
+def _reader(
+    path: Path,
+    form: CsvForm,
+    latency_column: str,
+    size_column: str | None,
+    **checks: Any,
+) -> TableReader:
+    kind: Literal["number", "text"] = "text" if "check_texts" in checks else "number"
+    wanted = [Column(latency_column, kind, blank=True)]
     if size_column is not None:
         wanted.append(Column(size_column, "count", blank=True))
+    single = len(form.names) == 1
+    schema = Schema(
+        tuple(wanted), delimiter=form.delimiter, empty_rows=single, **checks
+    )
+    return TableReader(path, schema)
 
-    def too_long(numbers: Mapping[str, NDArray[Any]]) -> list[Wrong]:
-        above = numbers[latency_column] > YEARS_NS / NS_PER_UNIT[unit]
-        return [(above, lambda _: f"{latency_column} is more than a hundred years")]
 
-    schema = Schema(tuple(wanted), delimiter=delimiter, check=too_long)
-    reader = TableReader(path, schema)
-    rows = reader.frame()
-    latency_ns = NS_PER_UNIT[unit] * rows[latency_column].to_numpy(np.float64)
-    sizes = rows[size_column].array if size_column else pd.NA
-    return latency_ns, sizes, reader.skipped
+def _until_wrong(reader: TableReader) -> Iterator[Rows]:
+    for rows in reader:
+        if reader.skipped.count:
+            return
+        yield rows
+
+
+def _whole(parts: Sequence[Rows], name: str) -> NDArray[np.float64]:
+    columns = [part.numbers[name] for part in parts]
+    return np.concatenate(columns) if columns else np.zeros(0)
+
+
+def _sizes(parts: Sequence[Rows], name: str | None) -> Any:
+    if name is None:
+        return pd.NA
+    sizes = _whole(parts, name).astype(np.int64)
+    return pd.arrays.IntegerArray(np.maximum(sizes, 0), sizes == BLANK)
+
+
+def _latency(cell: str, losses: LossCells) -> float | None:
+    """Return the number in a cell that is a latency; None of any other cell."""
+    number = decimal(cell)
+    if number is None or not 0 <= number < np.inf:
+        return None
+    # which is slow to find out, and hardly ever so
+    return None if losses.may_be_latencies and losses.is_lost(cell) else number
+
+
+def _why_wrong(cell: str, losses: LossCells, scale: float, name: str) -> str:
+    """Say why a cell is neither a latency nor a word that is known to be none."""
+    number = _latency(cell, losses)
+    if number is not None:
+        too_long = number > YEARS_NS / scale
+        return f"{name} is more than a hundred years" if too_long else ""
+    if losses.is_word(cell):
+        return ""
+    number = decimal(cell)
+    if number is None:
+        return f"{name} must be a number, got {shown(cell)}"
+    return f"{name} must be 0 or more, got {number}"
+
+
+def _of_texts(
+    texts: Text, losses: LossCells, words: dict[str, int]
+) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+    """Return numbers, NaN where a word stands, and which of `words` that is."""
+    codes, labels = texts
+    numbers = [*(_latency(label, losses) for label in labels), None]
+    places = np.full(len(numbers), -1, np.int32)
+    for i, number in enumerate(numbers):
+        if number is None:
+            word = labels[i].strip() if i < len(labels) else ""
+            places[i] = words.setdefault(word, len(words))
+    return np.array(numbers, np.float64)[codes], places[codes]
 
 
 def _check_unit(path: Path, latency_ns: np.ndarray, unit: str) -> None:

@@ -74,9 +74,9 @@ class Block(NamedTuple):
 class Blocks:
     """Cuts a file, from where it stands to its byte `end`, into blocks of rows.
 
-    What is no row goes to `skipped`; empty lines go nowhere. Of rows without quotes
-    the fields are not counted: a parser does that, and if there are others than
-    `fields` in one, `counted` finds which.
+    What is no row goes to `skipped`; empty lines go nowhere, unless the schema has them
+    as rows. Of rows without quotes the fields are not counted: a parser does that, and
+    if there are others than `fields` in one, `counted` finds which.
 
     Attributes
     ----------
@@ -165,7 +165,7 @@ class Blocks:
             why = self._why_wrong(record) if record else None
             if why:
                 self.skipped.add(line + i, why)
-            elif record:
+            elif record or self.schema.empty_rows:
                 good.append(record + b"\n")
                 numbers.append(line + i)
             i += taken

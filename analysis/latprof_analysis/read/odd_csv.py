@@ -10,17 +10,18 @@ import csv
 import io
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from latprof_analysis.read.lines import LONGEST_HEADER_BYTES, check_line_ends
+from latprof_analysis.read.loss_cells import LossCells
 from latprof_analysis.read.paths import numbered_lines, opened_as_is, start_of
 from latprof_analysis.read.result import (
     NS_PER_UNIT,
@@ -29,6 +30,7 @@ from latprof_analysis.read.result import (
     Skipped,
     shown,
 )
+from latprof_analysis.read.rows import Text
 from latprof_analysis.text import printable
 
 # What cuts cells, by the word that an option has for it.
@@ -45,6 +47,24 @@ _UNITS = {"μs": 1e3, "usec": 1e3, "msec": 1e6, "sec": 1e9, **NS_PER_UNIT}
 _GROUPS = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?")
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3}(?:,\d{3})+|(?:,\d{3})+\.\d*)")
 _COMMA = re.compile(r"[+-]?\d{1,300}(?:\.\d{3})*,\d{1,300}")
+
+
+class Cells(NamedTuple):
+    """The cells of rows: latencies in ns, and what stands where there is none.
+
+    Attributes
+    ----------
+    latency_ns : ndarray, shape (n,)
+        NaN where there is none.
+    words : (ndarray of int32, list of str)
+        Which word stands there instead, -1 where a latency does; "" is an empty cell.
+    sizes : array
+        In bytes, or NA.
+    """
+
+    latency_ns: NDArray[np.float64]
+    words: Text
+    sizes: Any
 
 
 @dataclass
@@ -93,6 +113,12 @@ class CsvForm:
         found = [text for text, so in said.items() if so]
         return [f"recognised: {', '.join(found)}"] if found else []
 
+    def check(self, path: Path, wanted: Sequence[str]) -> None:
+        """Refuse a file that lacks a column."""
+        if missing := [name for name in wanted if name not in self.names]:
+            has = ", ".join(printable(name, 40) for name in self.names[:8])
+            raise ReadError(path, f"column {missing[0]} missing; it has {has}")
+
 
 def form_of_csv(
     path: Path, latency_column: str, delimiter: str | None, numbers: str | None
@@ -134,42 +160,52 @@ def read_odd_csv(
     latency_column: str,
     scale: float,
     size_column: str | None,
+    losses: LossCells,
     skipped: Skipped,
-) -> tuple[NDArray[np.float64], Any]:
-    """Read the latencies in ns, NaN where a cell is empty, and sizes or NA.
-
-    `scale` is the unit of cells that have none.
-    """
+) -> Cells:
+    """Read latencies and sizes; `scale` is the unit of cells that have none."""
     wanted = [name for name in (latency_column, size_column) if name is not None]
-    if missing := [name for name in wanted if name not in form.names]:
-        has = ", ".join(printable(name, 40) for name in form.names[:8])
-        raise ReadError(path, f"column {missing[0]} missing; it has {has}")
-    times, sizes = array("d"), array("d")
-    places = [form.names.index(name) for name in wanted]
-    for line, text in _lines(path, form.encoding):
-        if line <= form.header or not text.strip():
-            continue
-        cells = _cells(text, form)
-        if cells is None:
-            continue
-        if len(cells) != len(form.names):
-            skipped.add(line, f"{len(cells)} fields where {len(form.names)} belong")
-            continue
+    form.check(path, wanted)
+    times, sizes, codes = array("d"), array("d"), array("i")
+    words: dict[str, int] = {}
+    at, *size_at = (form.names.index(name) for name in wanted)
+    for line, cells in _rows(path, form, skipped):
+        cell = cells[at].strip()
+        word = losses.is_word(cell)
         try:
-            found = [_value(cells[at], form) for at in places]
+            ns = np.nan if word else _ns(cell, form, scale, latency_column)
+            size = _value(cells[size_at[0]], form)[0] if size_at else np.nan
         except ValueError as error:
             skipped.add(line, str(error))
             continue
-        ns = found[0][0] * (found[0][1] or scale)
-        if ns > YEARS_NS:
-            skipped.add(line, f"{latency_column} is more than a hundred years")
-            continue
         times.append(ns)
-        sizes.append(found[1][0] if size_column else np.nan)
+        codes.append(words.setdefault(cell, len(words)) if word else -1)
+        sizes.append(size)
     skipped.check(len(times), "it has no rows")
-    if size_column is None:
-        return np.array(times), pd.NA
-    return np.array(times), pd.array(np.array(sizes)).astype("Int64")
+    of_rows = pd.array(np.array(sizes)).astype("Int64") if size_column else pd.NA
+    return Cells(np.array(times), (np.array(codes, np.int32), list(words)), of_rows)
+
+
+def _rows(
+    path: Path, form: CsvForm, skipped: Skipped
+) -> Iterator[tuple[int, list[str]]]:
+    for line, text in _lines(path, form.encoding):
+        # of a single column it is an empty cell
+        if line <= form.header or not (text.strip() or len(form.names) == 1):
+            continue
+        cells = _cells(text, form) if text.strip() else [""]
+        if cells is not None and len(cells) != len(form.names):
+            skipped.add(line, f"{len(cells)} fields where {len(form.names)} belong")
+        elif cells is not None:
+            yield line, cells
+
+
+def _ns(cell: str, form: CsvForm, scale: float, name: str) -> float:
+    value, unit = _value(cell, form)
+    ns = value * (unit or scale)
+    if ns > YEARS_NS:
+        raise ValueError(f"{name} is more than a hundred years")
+    return ns
 
 
 def _either(words: Any) -> str:

@@ -167,6 +167,7 @@ def read_samples(
     size_column: str | None = None,
     delimiter: str | None = None,
     numbers: str | None = None,
+    lost_if: str | None = None,
 ) -> Samples:
     """Read files and run folders of any known format, also several together.
 
@@ -174,7 +175,7 @@ def read_samples(
     ----------
     paths : path or str, or several
         Files, run folders, folders of run folders, or patterns with ``*``.
-    latency_column, size_column, delimiter, numbers : str, optional
+    latency_column, size_column, delimiter, numbers, lost_if : str, optional
         With a column the files are CSVs with it, whatever they look like, unless they
         are histograms; the rest is as in `read_columns`.
     unit : str, optional
@@ -197,7 +198,7 @@ def read_samples(
     found = expand(paths)
     if latency_column is not None and unit is None:
         raise ValueError(f"unit of column {latency_column!r} must be given")
-    if latency_column is None and {size_column, delimiter, numbers} != {None}:
+    if latency_column is None and {size_column, delimiter, numbers, lost_if} != {None}:
         raise ValueError("latency_column must be given with unit and size_column")
     names = [_form_of(path, latency_column) for path in found]
     if unit is not None and not any(map(_wants_unit, names)):
@@ -218,6 +219,7 @@ def read_samples(
                     size_column=size_column,
                     delimiter=delimiter,
                     numbers=numbers,
+                    lost_if=lost_if,
                 )
                 for path in group
             ]

@@ -6,7 +6,7 @@ nanoseconds; stamps are CLOCK_MONOTONIC of the host that ran.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Mask = NDArray[np.bool_]
 # Which rows are wrong, and why the i-th is.
 Wrong = tuple[Mask, Callable[[int], str]]
+Texts = Mapping[str, tuple[NDArray[np.int32], Sequence[str]]]
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,11 @@ class Schema:
     """The columns of a format, and what else must hold in each row.
 
     `check` has the columns of numbers that are there: whole ones are BLANK where
-    there is none, others NaN. `ends_whole`: its writer ends every
-    line. `spaced`: a space follows each delimiter. `ruler`: lines that begin so are
-    no rows. `end`: a line that begins so and what follows are none. `guarded`: texts
-    are as `csv_cells.guarded` leaves them.
+    there is none, others NaN. `check_texts` has those of text, as `Columns` gives them.
+    `ends_whole`: its writer ends every line. `spaced`: a space follows each delimiter.
+    `ruler`: lines that begin so are no rows. `end`: a line that begins so and what
+    follows are none. `empty_rows`: an empty line is a row. `guarded`: texts are as
+    `csv_cells.guarded` leaves them.
     """
 
     columns: tuple[Column, ...]
@@ -68,6 +70,8 @@ class Schema:
     ruler: bytes = b""
     end: bytes = b""
     guarded: bool = False
+    check_texts: Callable[[Texts], list[Wrong]] | None = None
+    empty_rows: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:

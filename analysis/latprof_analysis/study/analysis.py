@@ -133,6 +133,7 @@ def analyze(
     size_column: str | None = None,
     delimiter: str | None = None,
     numbers: str | None = None,
+    lost_if: str | None = None,
     reply_mode: ReplyMode | None = None,
     thorough: bool = False,
     modes: bool = True,
@@ -145,7 +146,7 @@ def analyze(
 
     Parameters
     ----------
-    paths, latency_column, unit, size_column, delimiter, numbers
+    paths, latency_column, unit, size_column, delimiter, numbers, lost_if
         As in `read_samples`.
     reply_mode : 'echo' or int, optional
         How the responder answered, for formats that do not record it.
@@ -205,6 +206,7 @@ def analyze(
         size_column=size_column,
         delimiter=delimiter,
         numbers=numbers,
+        lost_if=lost_if,
     )
     return study_samples(samples, reply_mode)
 
