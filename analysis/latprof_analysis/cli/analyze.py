@@ -121,24 +121,34 @@ def add_csv_options(parser: argparse.ArgumentParser) -> None:
         help="cells that stand for a loss, as --lost-if=-1,timeout (default: words as "
         "timeout, -, NaN, and -1; empty ones where there is no other column)",
     )
+    csv.add_argument(
+        "--where",
+        metavar="COLUMN=TEXT",
+        action="append",
+        help="rows to read, where a column names what is measured (several may be "
+        "given)",
+    )
 
 
-def csv_columns(options: argparse.Namespace) -> dict[str, str | None]:
+def csv_columns(options: argparse.Namespace) -> dict[str, Any]:
     """Return what names the columns of a CSV, as readers take it; no part of it."""
-    rest = ("size_column", "delimiter", "numbers", "lost_if")
+    rest = ("size_column", "delimiter", "numbers", "lost_if", "where")
     names = ("latency_column", "unit", *rest)
-    found: dict[str, str | None] = {name: getattr(options, name) for name in names}
+    found: dict[str, Any] = {name: getattr(options, name) for name in names}
     if found["latency_column"] is not None and found["unit"] is None:
         raise UsageError("--latency-column goes with --unit")
     for name in rest:
         if found[name] and found["latency_column"] is None:
             option = name.replace("_", "-")
             raise UsageError(f"--{option} goes with --latency-column and --unit")
-    if found["lost_if"] is not None:
+    found["where"] = found["where"] or ()
+    if found["latency_column"] is not None:
         from latprof_analysis.read.loss_cells import LossCells
+        from latprof_analysis.read.row_choice import RowChoice
 
         try:
             LossCells.of(found["lost_if"], only_column=False)
+            RowChoice.of(found["where"])
         except ValueError as error:
             raise UsageError(f"--{str(error).replace('_', '-', 1)}") from error
     return found
@@ -154,7 +164,7 @@ def read_study(
     """Read what the options name; `LatprofError` in one line where it cannot be."""
     from latprof_analysis.study.analysis import analyze
 
-    columns: dict[str, Any] = csv_columns(options)
+    columns = csv_columns(options)
     try:
         return analyze(
             options.paths,

@@ -145,7 +145,7 @@ class Input(NamedTuple):
 
 
 def read_sides(
-    arguments: Sequence[str], by: str | None = None, **columns: str | None
+    arguments: Sequence[str], by: str | None = None, **columns: Any
 ) -> list[Side]:
     """Read the sides of a comparison.
 
@@ -159,8 +159,8 @@ def read_sides(
         A column of the files by whose values sides are distinguished, instead of by
         the arguments. A single ProxyStore CSV is split by its backends unasked.
     **columns
-        ``latency_column``, ``unit``, ``size_column``, ``delimiter``, ``numbers`` and
-        ``lost_if``, as `read_samples` takes them.
+        ``latency_column``, ``unit``, ``size_column``, ``delimiter``, ``numbers``,
+        ``lost_if`` and ``where``, as `read_samples` takes them.
 
     Examples
     --------
@@ -190,7 +190,7 @@ def _sides_in(name: str) -> list[str]:
     return [str(folder) for folder in swept_folders(Path(name))] or [name]
 
 
-def _read(argument: str, name: str, **columns: str | None) -> Input:
+def _read(argument: str, name: str, **columns: Any) -> Input:
     paths = expand(argument)
     found: Runs | Samples
     if not any(columns.values()) and all(map(is_run_folder, paths)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +24,8 @@ from latprof_analysis.read.result import (
     samples_of_file,
     shown,
 )
-from latprof_analysis.read.rows import Rows, Text
+from latprof_analysis.read.row_choice import RowChoice
+from latprof_analysis.read.rows import Columns, Rows, Text
 from latprof_analysis.read.schema import Column, Schema, Texts, Wrong
 from latprof_analysis.read.table import TableReader
 from latprof_analysis.stages import BLANK
@@ -43,6 +44,7 @@ def read_columns(
     delimiter: str | None = None,
     numbers: str | None = None,
     lost_if: str | None = None,
+    where: Sequence[str] = (),
 ) -> Samples:
     """Read two columns of a CSV.
 
@@ -68,6 +70,10 @@ def read_columns(
         ``none``. Else words as ``timeout``, ``-``, ``NaN``, and -1, but an empty cell
         only where there is no other column. Cells that are no latency and no loss are
         left out; ``meta["not_latencies"]`` counts both.
+    where : sequence of str, optional
+        Which rows are read, each as ``COLUMN=TEXT``; of one column any of its texts.
+        Asked for where a column of names says that values are of several quantities;
+        ``COLUMN=*`` takes them together.
 
     Examples
     --------
@@ -84,11 +90,21 @@ def read_columns(
         raise ValueError("size_column and latency_column must differ")
     form = form_of_csv(path, latency_column, delimiter, numbers)
     losses = LossCells.of(lost_if, only_column=len(form.names) == 1)
-    skipped = Skipped(path)
+    choice, skipped, scale = RowChoice.of(where), Skipped(path), NS_PER_UNIT[unit]
+    if {latency_column, size_column} & choice.wanted.keys():
+        raise ValueError("where and latency_column or size_column must differ")
+    form.check(path, [latency_column, *choice.wanted])
     read = _plain if form.is_plain else read_odd_csv
-    scale = NS_PER_UNIT[unit]
-    cells = read(path, form, latency_column, scale, size_column, losses, skipped)
-    return _samples(skipped, form, losses, cells, latency_column, unit)
+    cells = read(
+        path, form, latency_column, scale, size_column, losses, choice, skipped
+    )
+    if not cells.latency_ns.size and choice.wanted:
+        raise ReadError(path, f"no row has {choice}")
+    notes = choice.check(path, cells.texts, latency_column, cells.latency_ns)
+    samples = _samples(skipped, form, losses, cells, latency_column, unit)
+    samples.meta["where"] = choice.wanted
+    samples.meta["notes"] = [*notes, *cells.notes, *samples.meta["notes"]]
+    return samples
 
 
 def _samples(
@@ -100,7 +116,7 @@ def _samples(
     unit: str,
 ) -> Samples:
     """Part losses from cells that are left out, and say which was what."""
-    latency_ns, (codes, words), sizes = cells
+    latency_ns, (codes, words), sizes, *_ = cells
     notes, end = [], codes.size
     if len(form.names) == 1 and "" in words:  # lines below the last row
         end = int(np.flatnonzero(codes != words.index(""))[-1:].sum()) + 1
@@ -139,39 +155,44 @@ def _plain(
     scale: float,
     size_column: str | None,
     losses: LossCells,
+    choice: RowChoice,
     skipped: Skipped,
 ) -> Cells:
     """Read a CSV as machines write it, in blocks.
 
     As numbers, which is fastest; where there is anything else, as texts.
     """
+    others = choice.columns(form.labels)
+    columns = latency_column, size_column, others
     if not losses.may_be_latencies:
 
         def too_long(numbers: Mapping[str, NDArray[Any]]) -> list[Wrong]:
             above = numbers[latency_column] > YEARS_NS / scale
             return [(above, lambda _: f"{latency_column} is more than a hundred years")]
 
-        reader = _reader(path, form, latency_column, size_column, check=too_long)
-        parts = [*_until_wrong(reader)]
+        reader = _reader(path, form, *columns, check=too_long)
+        parts = [*_chosen(_until_wrong(reader), choice)]
         if not reader.skipped.count:
             latency_ns = scale * _whole(parts, latency_column)
             codes = np.where(np.isnan(latency_ns), 0, -1).astype(np.int32)
-            return Cells(latency_ns, (codes, [""]), _sizes(parts, size_column))
+            return _cells(latency_ns, (codes, [""]), parts, size_column, others)
 
     def wrong(texts: Texts) -> list[Wrong]:
         codes, labels = texts[latency_column]
         whys = [_why_wrong(x, losses, scale, latency_column) for x in labels]
         bad = np.array([*map(bool, whys), False])[codes]
+        bad &= choice.rows(texts, bad.size)
         return [(bad, lambda i: whys[codes[i]])]
 
-    reader = _reader(path, form, latency_column, size_column, check_texts=wrong)
+    reader = _reader(path, form, *columns, check_texts=wrong)
     reader.skipped = skipped
-    parts = [*reader]
+    parts = [*_chosen(reader, choice)]
     skipped.check(reader.rows)
     words: dict[str, int] = {}
     every = [_of_texts(rows.texts[latency_column], losses, words) for rows in parts]
-    latency, codes = (np.concatenate(each) for each in zip(*every, strict=True))
-    return Cells(scale * latency, (codes, list(words)), _sizes(parts, size_column))
+    latency = np.concatenate([np.zeros(0), *(each[0] for each in every)])
+    codes = np.concatenate([np.zeros(0, np.int32), *(each[1] for each in every)])
+    return _cells(scale * latency, (codes, list(words)), parts, size_column, others)
 
 
 def _reader(
@@ -179,12 +200,14 @@ def _reader(
     form: CsvForm,
     latency_column: str,
     size_column: str | None,
+    others: Sequence[str],
     **checks: Any,
 ) -> TableReader:
     kind: Literal["number", "text"] = "text" if "check_texts" in checks else "number"
     wanted = [Column(latency_column, kind, blank=True)]
     if size_column is not None:
         wanted.append(Column(size_column, "count", blank=True))
+    wanted += [Column(name, "text", blank=True) for name in others]
     single = len(form.names) == 1
     schema = Schema(
         tuple(wanted), delimiter=form.delimiter, empty_rows=single, **checks
@@ -199,12 +222,38 @@ def _until_wrong(reader: TableReader) -> Iterator[Rows]:
         yield rows
 
 
-def _whole(parts: Sequence[Rows], name: str) -> NDArray[np.float64]:
+def _chosen(parts: Iterable[Rows], choice: RowChoice) -> Iterator[Columns]:
+    for part in parts:
+        yield part.at(choice.rows(part.texts, len(part))) if choice.wanted else part
+
+
+def _cells(
+    latency_ns: NDArray[np.float64],
+    words: Text,
+    parts: Sequence[Columns],
+    size_column: str | None,
+    others: Sequence[str],
+) -> Cells:
+    texts = {name: _joined([part.texts[name] for part in parts]) for name in others}
+    return Cells(latency_ns, words, _sizes(parts, size_column), texts)
+
+
+def _joined(texts: Sequence[Text]) -> Text:
+    """Put columns of text together, whose labels are numbered each by itself."""
+    every: dict[str, int] = {}
+    found = [np.zeros(0, np.int32)]
+    for codes, labels in texts:
+        places = [every.setdefault(x.strip(), len(every)) for x in labels]
+        found.append(np.array([*places, -1], np.int32)[codes])
+    return np.concatenate(found), list(every)
+
+
+def _whole(parts: Sequence[Columns], name: str) -> NDArray[np.float64]:
     columns = [part.numbers[name] for part in parts]
     return np.concatenate(columns) if columns else np.zeros(0)
 
 
-def _sizes(parts: Sequence[Rows], name: str | None) -> Any:
+def _sizes(parts: Sequence[Columns], name: str | None) -> Any:
     if name is None:
         return pd.NA
     sizes = _whole(parts, name).astype(np.int64)

@@ -10,8 +10,9 @@ import csv
 import io
 import re
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ from latprof_analysis.read.result import (
     Skipped,
     shown,
 )
+from latprof_analysis.read.row_choice import MOST_NAMES, RowChoice
 from latprof_analysis.read.rows import Text
 from latprof_analysis.text import printable
 
@@ -60,11 +62,17 @@ class Cells(NamedTuple):
         Which word stands there instead, -1 where a latency does; "" is an empty cell.
     sizes : array
         In bytes, or NA.
+    texts : dict of str to (ndarray of int32, list of str)
+        Other columns, as `rows.Columns` has them.
+    notes : sequence of str
+        That must be known of them.
     """
 
     latency_ns: NDArray[np.float64]
     words: Text
     sizes: Any
+    texts: dict[str, Text]
+    notes: Sequence[str] = ()
 
 
 @dataclass
@@ -83,6 +91,8 @@ class CsvForm:
         One of `NUMBERS`.
     units, comments : bool
         Whether cells have units, and lines are comments.
+    labels : list of str
+        Columns, but that of latencies, of texts of which there are few.
     """
 
     delimiter: str
@@ -92,6 +102,7 @@ class CsvForm:
     numbers: str | None = None
     units: bool = False
     comments: bool = False
+    labels: list[str] = field(default_factory=list)
 
     @property
     def is_plain(self) -> bool:
@@ -145,13 +156,27 @@ def form_of_csv(
     if latency_column not in form.names:
         return form  # whoever reads it names those that are there
     at = form.names.index(latency_column)
-    rows = (_cells(text, form) for line, text in lines if line > form.header)
-    cells = [row[at].strip() for row in rows if row and len(row) > at]
+    rows = [_cells(text, form) or [] for line, text in lines if line > form.header]
+    cells = [row[at].strip() for row in rows if len(row) > at]
     bare = [_bare(cell) for cell in cells]
     # some of another column may end up here, behind a cell of several lines
     form.units = 2 * sum(bool(unit) for _, unit in bare) > sum(map(bool, cells))
     form.numbers = numbers or _numbers(path, [number for number, _ in bare])
+    columns = zip(*(row for row in rows if len(row) == len(form.names)), strict=True)
+    named = dict(zip(form.names, columns, strict=False))
+    form.labels = [
+        name
+        for name, texts in named.items()
+        if name != latency_column and _are_labels([text.strip() for text in texts])
+    ]
     return form
+
+
+def _are_labels(cells: Sequence[str]) -> bool:
+    """Whether cells are texts, of which there are few."""
+    there = [*filter(None, cells)]
+    few = 0 < 2 * len(set(there)) <= len(there) and len(set(there)) <= MOST_NAMES
+    return few and not any(_NUMBER.fullmatch(_bare(cell)[0]) for cell in set(there))
 
 
 def read_odd_csv(
@@ -161,19 +186,29 @@ def read_odd_csv(
     scale: float,
     size_column: str | None,
     losses: LossCells,
+    choice: RowChoice,
     skipped: Skipped,
 ) -> Cells:
     """Read latencies and sizes; `scale` is the unit of cells that have none."""
     wanted = [name for name in (latency_column, size_column) if name is not None]
-    form.check(path, wanted)
+    form.check(path, [*wanted, *choice.wanted])
     times, sizes, codes = array("d"), array("d"), array("i")
     words: dict[str, int] = {}
+    units: Counter[str] = Counter()
     at, *size_at = (form.names.index(name) for name in wanted)
+    others = {name: form.names.index(name) for name in choice.columns(form.labels)}
+    texts: dict[str, tuple[array[int], dict[str, int]]]
+    texts = {name: (array("i"), {}) for name in others}
     for line, cells in _rows(path, form, skipped):
+        row = {name: cells[place].strip() for name, place in others.items()}
+        if not choice.has(row):
+            continue
         cell = cells[at].strip()
         word = losses.is_word(cell)
         try:
-            ns = np.nan if word else _ns(cell, form, scale, latency_column)
+            ns = np.nan
+            if not word:
+                ns = _ns(cell, form, scale, latency_column, units)
             size = _value(cells[size_at[0]], form)[0] if size_at else np.nan
         except ValueError as error:
             skipped.add(line, str(error))
@@ -181,9 +216,18 @@ def read_odd_csv(
         times.append(ns)
         codes.append(words.setdefault(cell, len(words)) if word else -1)
         sizes.append(size)
-    skipped.check(len(times), "it has no rows")
+        for name, text in row.items():
+            of, labels = texts[name]
+            of.append(labels.setdefault(text, len(labels)) if text else -1)
+    skipped.check(len(times), "" if choice.wanted else "it has no rows")
     of_rows = pd.array(np.array(sizes)).astype("Int64") if size_column else pd.NA
-    return Cells(np.array(times), (np.array(codes, np.int32), list(words)), of_rows)
+    return Cells(
+        np.array(times),
+        (np.array(codes, np.int32), list(words)),
+        of_rows,
+        {n: (np.array(of, np.int32), list(each)) for n, (of, each) in texts.items()},
+        _mixed(units),
+    )
 
 
 def _rows(
@@ -200,12 +244,25 @@ def _rows(
             yield line, cells
 
 
-def _ns(cell: str, form: CsvForm, scale: float, name: str) -> float:
+def _ns(
+    cell: str, form: CsvForm, scale: float, name: str, units: Counter[str]
+) -> float:
+    """Return the latency of a cell, and count its unit."""
     value, unit = _value(cell, form)
-    ns = value * (unit or scale)
+    ns = value * (_UNITS[unit] if unit else scale)
     if ns > YEARS_NS:
         raise ValueError(f"{name} is more than a hundred years")
+    units[unit] += 1
     return ns
+
+
+def _mixed(units: Counter[str]) -> list[str]:
+    """Say which units cells have, where not all have the same."""
+    if len(units) < 2:
+        return []
+    found = [f"{n:,} in {unit}" for unit, n in units.most_common() if unit]
+    found += [f"{units['']:,} without, taken as --unit says"] if units[""] else []
+    return [f"mixed units in cells, each taken as it says: {', '.join(found)}"]
 
 
 def _either(words: Any) -> str:
@@ -290,11 +347,11 @@ def _numbers(path: Path, cells: list[str]) -> str | None:
     raise ReadError(path, f"{why}; say --numbers decimal-comma or --numbers thousands")
 
 
-def _value(cell: str, form: CsvForm) -> tuple[float, float | None]:
-    """Return a number from 0 and ns of its unit; NaN of an empty cell."""
+def _value(cell: str, form: CsvForm) -> tuple[float, str]:
+    """Return a number from 0 and its unit; NaN of an empty cell."""
     number, unit = _bare(cell.strip())
     if not number:
-        return np.nan, None
+        return np.nan, ""
     if form.numbers == "decimal-comma":
         if not (_COMMA.fullmatch(number) or _NUMBER.fullmatch(number)):
             raise ValueError(_no_number(cell))
@@ -304,7 +361,7 @@ def _value(cell: str, form: CsvForm) -> tuple[float, float | None]:
         number = number.replace(",", "")
     if not _NUMBER.fullmatch(number) or not 0 <= float(number) < np.inf:
         raise ValueError(_no_number(cell))
-    return float(number), _UNITS[unit] if unit else None
+    return float(number), unit
 
 
 def _no_number(cell: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
@@ -168,6 +168,7 @@ def read_samples(
     delimiter: str | None = None,
     numbers: str | None = None,
     lost_if: str | None = None,
+    where: Sequence[str] = (),
 ) -> Samples:
     """Read files and run folders of any known format, also several together.
 
@@ -175,7 +176,7 @@ def read_samples(
     ----------
     paths : path or str, or several
         Files, run folders, folders of run folders, or patterns with ``*``.
-    latency_column, size_column, delimiter, numbers, lost_if : str, optional
+    latency_column, size_column, delimiter, numbers, lost_if, where : optional
         With a column the files are CSVs with it, whatever they look like, unless they
         are histograms; the rest is as in `read_columns`.
     unit : str, optional
@@ -198,7 +199,9 @@ def read_samples(
     found = expand(paths)
     if latency_column is not None and unit is None:
         raise ValueError(f"unit of column {latency_column!r} must be given")
-    if latency_column is None and {size_column, delimiter, numbers, lost_if} != {None}:
+    if latency_column is None and any(
+        (size_column, delimiter, numbers, lost_if, where)
+    ):
         raise ValueError("latency_column must be given with unit and size_column")
     names = [_form_of(path, latency_column) for path in found]
     if unit is not None and not any(map(_wants_unit, names)):
@@ -220,6 +223,7 @@ def read_samples(
                     delimiter=delimiter,
                     numbers=numbers,
                     lost_if=lost_if,
+                    where=where,
                 )
                 for path in group
             ]

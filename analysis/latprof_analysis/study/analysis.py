@@ -3,7 +3,7 @@ that a report draws."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -134,6 +134,7 @@ def analyze(
     delimiter: str | None = None,
     numbers: str | None = None,
     lost_if: str | None = None,
+    where: Sequence[str] = (),
     reply_mode: ReplyMode | None = None,
     thorough: bool = False,
     modes: bool = True,
@@ -146,7 +147,7 @@ def analyze(
 
     Parameters
     ----------
-    paths, latency_column, unit, size_column, delimiter, numbers, lost_if
+    paths, latency_column, unit, size_column, delimiter, numbers, lost_if, where
         As in `read_samples`.
     reply_mode : 'echo' or int, optional
         How the responder answered, for formats that do not record it.
@@ -207,6 +208,7 @@ def analyze(
         delimiter=delimiter,
         numbers=numbers,
         lost_if=lost_if,
+        where=where,
     )
     return study_samples(samples, reply_mode)
 
