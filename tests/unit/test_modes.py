@@ -91,7 +91,9 @@ def test_the_density_is_that_of_scipys_kernel_estimate():
 
 
 def test_zeros_are_taken_for_the_step_of_the_clock():
-    found = find_modes([0.0] * 60 + [1000.0] * 60)
+    neighbours = find_modes([0.0] * 60 + [1000.0] * 60)
+    assert neighbours.reason == "no two values are further apart than a clock's step"
+    found = find_modes([0.0] * 60 + [1000.0] * 60, 1.0)
     assert [mode.share for mode in found.modes] == [0.5, 0.5]
     assert found.modes[0].value == pytest.approx(1, rel=0.01)
 
@@ -115,3 +117,26 @@ def test_equal_values_have_no_density_and_say_so():
 def test_bad_input_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def rounded(x, step):
+    return np.rint(x / step) * step
+
+
+@pytest.mark.parametrize("step", [1e3, 1e4, 1e5])
+def test_the_steps_of_a_coarse_clock_are_no_modes(step):
+    found = []
+    for seed in range(12):
+        waits = np.random.default_rng(seed).lognormal(math.log(1e5), 0.5, 3000)
+        found.append(len(find_modes(rounded(waits, step)).modes))
+    # in a smooth lognormal more than one is found in at most 5 of 100
+    assert found.count(1) >= 11
+
+
+@pytest.mark.parametrize("step", [1e3, 1e4, 1e5])
+def test_two_modes_that_are_steps_apart_are_kept(step):
+    rng = np.random.default_rng(1)
+    fast = rng.lognormal(math.log(1e5), 0.3, 2100)
+    slow = rng.lognormal(math.log(7e5), 0.2, 900)
+    found = find_modes(rounded(np.append(fast, slow), step))
+    assert [mode.share for mode in found.modes] == pytest.approx([0.7, 0.3], abs=0.01)

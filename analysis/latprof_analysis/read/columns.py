@@ -29,7 +29,8 @@ from latprof_analysis.read.rows import Columns, Rows, Text
 from latprof_analysis.read.schema import Column, Schema, Texts, Wrong
 from latprof_analysis.read.table import TableReader
 from latprof_analysis.stages import BLANK
-from latprof_analysis.text import plural
+from latprof_analysis.stats.resolution import resolution_change
+from latprof_analysis.text import duration, plural
 
 # What half of the latencies cannot be: light goes 30 cm in a nanosecond.
 _LEAST_NS, _MOST_NS = 1.0, 3600e9
@@ -101,10 +102,23 @@ def read_columns(
     if not cells.latency_ns.size and choice.wanted:
         raise ReadError(path, f"no row has {choice}")
     notes = choice.check(path, cells.texts, latency_column, cells.latency_ns)
+    notes += _step_note(cells.latency_ns)
     samples = _samples(skipped, form, losses, cells, latency_column, unit)
     samples.meta["where"] = choice.wanted
     samples.meta["notes"] = [*notes, *cells.notes, *samples.meta["notes"]]
     return samples
+
+
+def _step_note(latency_ns: NDArray[np.float64]) -> list[str]:
+    """Say that the step of values changes within a column."""
+    found = resolution_change(latency_ns[~np.isnan(latency_ns)])
+    if found is None:
+        return []
+    place, before, after = found
+    return [
+        f"the step of values changes from {duration(before)} to {duration(after)}, from"
+        f" about latency {place + 1:,} on: another clock, or another unit?"
+    ]
 
 
 def _samples(

@@ -18,6 +18,7 @@ from latprof_analysis.stats.quantiles import (
     checked_values,
     share_interval,
 )
+from latprof_analysis.stats.resolution import resolution as estimated
 
 _CELLS = 4096
 # Neighbours among the bandwidths that are tried.
@@ -68,7 +69,7 @@ class Modes(Result):
 
 def find_modes(
     sample: ArrayLike,
-    resolution: float = 1.0,
+    resolution: float | None = None,
     least_share: float = 0.01,
     significance: float = 0.05,
 ) -> Modes:
@@ -90,9 +91,10 @@ def find_modes(
     sample : array_like, shape (n,)
         At least 50 latencies of at least 0, finite, any unit, of which the results
         are too. Independent: a queue that stood once for long may be a mode.
-    resolution : float
-        Step of the clock, in the unit of the sample. Latencies below it are taken
-        for it, and steps of the clock are not taken for modes.
+    resolution : float, optional
+        Step of the clock or of rounding, in the unit of the sample; else it is
+        estimated. Latencies below it are taken for it, and steps of the clock are not
+        taken for modes.
     least_share : float
         In (0, 1).
     significance : float
@@ -120,15 +122,20 @@ def find_modes(
         raise ValueError(f"sample must have at least {_FEWEST} values, got {x.size}")
     if x.min() < 0:
         raise ValueError(f"sample must be latencies of at least 0, got {x.min()}")
+    if resolution is None:
+        resolution = estimated(x) or 1.0
     if not 0 < resolution < math.inf:
         raise ValueError(f"resolution must be above 0, got {resolution}")
     check_fraction("least_share", least_share)
     check_fraction("significance", significance)
+    equal = x.min() == x.max()
     x = np.maximum(x, resolution)
     if x.min() == x.max():
-        return Modes((), (), 0.0, x.size, significance, "all values are equal")
+        why = "no two values are further apart than a clock's step"
+        why = "all values are equal" if equal else why
+        return Modes((), (), 0.0, x.size, significance, why)
 
-    grid = LogDensity.of(x, resolution)
+    grid = LogDensity.of(x, resolution, least_share)
     rng = np.random.default_rng(_SEED)
     p_values: list[float] = []
     for k in range(1, _MOST_MODES + 1):
@@ -169,20 +176,21 @@ class LogDensity:
     spread: float
 
     @classmethod
-    def of(cls, x: Floats, resolution: float) -> LogDensity:
+    def of(cls, x: Floats, resolution: float, least_share: float = 0.01) -> LogDensity:
         logs = np.log(x)
         low, high = float(logs.min()), float(logs.max())
         margin = (high - low) / 8
         width = (high - low + 2 * margin) / _CELLS
         cell = ((logs - (low - margin)) / width).astype(np.int64)
         counts = np.bincount(cell, minlength=_CELLS)[:_CELLS].astype(np.float64)
-        # A clock's steps are widest, in logarithms, where latencies are least.
-        step = resolution / float(np.exp(np.quantile(logs, 0.05)))
+        # A clock's steps are widest, in logarithms, where latencies are least. A kernel
+        # of half a step leaves of them ripples of 1.4%.
+        step = resolution / float(np.exp(np.quantile(logs, least_share)))
         return cls(
             counts=counts,
             start=low - margin,
             width=width,
-            narrowest=max(2 * width, step),
+            narrowest=max(2 * width, step / 2),
             spread=float(logs.std()),
         )
 
