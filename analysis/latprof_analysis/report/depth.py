@@ -187,8 +187,10 @@ def _order(groups: Mapping[str, Figures]) -> Iterator[Part]:
 
 def _order_sentences(figures: Figures) -> Iterator[str]:
     of_time, median = figures["time"], figures["tail"]["percentiles"].get("p50", {})
+    every = of_time.get("every", 1)
+    # which makes neighbours alike: the cause first
+    yield from _changes(of_time["level_changes"], median.get("value_ns"), every)
     yield from _dependence(of_time["autocorrelation"])
-    yield from _changes(of_time["level_changes"], median.get("value_ns"))
     for name, sentences in (
         ("delay_variation", _variation),
         ("queueing", _queueing),
@@ -210,29 +212,40 @@ def _dependence(correlation: Figures) -> Iterator[str]:
         )
 
 
-def _changes(levels: Figures, median_ns: float | None) -> Iterator[str]:
+def _changes(levels: Figures, median_ns: float | None, every: int) -> Iterator[str]:
     """Say when the level changed, where it is of any size beside the median."""
-    placed = [change for change in large_changes(levels, median_ns) if "t_s" in change]
-    for change in placed[:_MOST_LISTED]:
-        yield _change(change, median_ns)
-    if len(placed) > _MOST_LISTED:
-        yield f"and {plural(len(placed) - _MOST_LISTED, 'more change')} of level"
-    if placed and levels_alike(levels):
+    changes = large_changes(levels, median_ns)
+    for change in changes[:_MOST_LISTED]:
+        yield _change(change, median_ns, every)
+    if len(changes) > _MOST_LISTED:
+        yield f"and {plural(len(changes) - _MOST_LISTED, 'more change')} of level"
+    if changes and levels_alike(levels):
         yield (
             "neighbours are alike here (a queue), which looks like changes of level: "
             "believe the large ones"
         )
 
 
-def _change(change: Figures, median_ns: float | None) -> str:
+def _change(change: Figures, median_ns: float | None, every: int) -> str:
     step = step_ns(change)
     share = f" ({percent(abs(step) / median_ns)} of the median)" if median_ns else ""
-    ends = change["low_s"], change["high_s"]
-    within = f" [{ends[0]:.3g}, {ends[1]:.3g}]" if None not in ends else ""
+    before, after = (change[side].get("value_ns") for side in ("before", "after"))
+    if before is not None:
+        share += f", {duration(before)} to {duration(after)}"
     return (
-        f"from {change['t_s']:.3g} s{within} on it took {duration(abs(step))} "
+        f"from {_place(change, every)} on it took {duration(abs(step))} "
         f"{'more' if step >= 0 else 'less'}{share}: figures of the whole run mix both"
     )
+
+
+def _place(change: Figures, every: int) -> str:
+    """Say where a level begins, and in which interval: in s, or by the order."""
+    if "t_s" in change:
+        ends = change["low_s"], change["high_s"]
+        within = f" [{ends[0]:.3g}, {ends[1]:.3g}]" if None not in ends else ""
+        return f"{change['t_s']:.3g} s{within}"
+    at, low, high = (every * change[key] + 1 for key in ("index", "low", "high"))
+    return f"value {at:,} [{low:,}, {high:,}]"
 
 
 def _variation(variation: Figures) -> Iterator[str]:

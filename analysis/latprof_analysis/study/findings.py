@@ -93,7 +93,9 @@ def since_first_read(messages: Columns | pd.DataFrame) -> NDArray[np.float64]:
     return np.where(known, (read - first[run]) / NS_PER_SECOND, np.nan)
 
 
-def placed_levels(found: Changes, every: int, when: When | None) -> dict[str, Any]:
+def placed_levels(
+    found: Changes, every: int, when: When | None, usual_ns: float | None = None
+) -> dict[str, Any]:
     """Return changes of level, and the levels between them, with their places.
 
     Parameters
@@ -103,22 +105,35 @@ def placed_levels(found: Changes, every: int, when: When | None) -> dict[str, An
     every : int
     when : When or None
         Of all values in the same order; None where only the order is known.
+    usual_ns : float, optional
+        Above which the values are.
 
     Returns
     -------
     dict
-        The keys of `Changes`, and ``levels``, none where nothing changed: each has
-        the median of a level with its interval and n, and as ``spans`` where it
-        lies: ``first`` and ``last`` count all values from 0; ``run``, ``from_s`` and
-        ``to_s`` where they are known. A change has its ``run``, ``t_s`` and, where
-        they are of the same run, the ends ``low_s`` and ``high_s`` of its interval.
+        The keys of `Changes`, and ``usual_ns`` and ``levels``, none where nothing
+        changed: each has the median of a level with its interval and n, and as
+        ``spans`` where it lies: ``first`` and ``last`` count all values from 0;
+        ``run``, ``from_s`` and ``to_s`` where they are known. A change has its ``run``,
+        ``t_s`` and, where they are of the same run, the ends ``low_s`` and ``high_s``
+        of its interval.
+        Of medians ``value``, ``low`` and ``high`` are ns above what is usual, and where
+        `usual_ns` is known ``value_ns``, ``low_ns`` and ``high_ns`` are absolute.
     """
     placed = found.as_dict()
     bounds = [0, *(change.index for change in found.changes), found.n]
     medians = [change.before for change in found.changes]
     medians += [change.after for change in found.changes[-1:]]
+    placed["usual_ns"] = usual_ns
+    for change in placed["changes"]:
+        for side in ("before", "after"):
+            change[side] |= _absolute(change[side], usual_ns)
     placed["levels"] = [
-        median.as_dict() | {"spans": _spans(start * every, stop * every, when)}
+        {
+            **median.as_dict(),
+            **_absolute(median.as_dict(), usual_ns),
+            "spans": _spans(start * every, stop * every, when),
+        }
         for median, start, stop in zip(medians, bounds, bounds[1:], strict=False)
     ]
     if when is not None:
@@ -126,6 +141,16 @@ def placed_levels(found: Changes, every: int, when: When | None) -> dict[str, An
             change | _time_of(change, every, when) for change in placed["changes"]
         ]
     return placed
+
+
+def _absolute(
+    median: Mapping[str, Any], usual_ns: float | None
+) -> dict[str, float | None]:
+    """Return a median, and its interval, that is above what is usual, in ns."""
+    if usual_ns is None:
+        return {}
+    above = {f"{end}_ns": median[end] for end in ("value", "low", "high")}
+    return {k: None if ns is None else usual_ns + ns for k, ns in above.items()}
 
 
 def _spans(start: int, stop: int, when: When | None) -> list[dict[str, Any]]:
@@ -335,7 +360,9 @@ def drawn(sample: Floats, most: int = _MOST_FOR_MODES) -> Floats:
     return kept
 
 
-def over_time(excess: ArrayLike, when: When | None = None) -> dict[str, Any]:
+def over_time(
+    excess: ArrayLike, when: When | None = None, *, times: ArrayLike | None = None
+) -> dict[str, Any]:
     """Describe how latencies follow each other.
 
     Parameters
@@ -344,6 +371,8 @@ def over_time(excess: ArrayLike, when: When | None = None) -> dict[str, Any]:
         Above what is usual of their size, in ns, in the order of time.
     when : When, optional
         As in `placed_levels`.
+    times : array_like, shape (n,), optional
+        The latencies themselves; absolute levels are those of a message of median size.
 
     Returns
     -------
@@ -353,6 +382,9 @@ def over_time(excess: ArrayLike, when: When | None = None) -> dict[str, Any]:
     """
     series = np.asarray(excess, np.float64)
     step = -(-series.size // _MOST_IN_SERIES) or 1
+    usual_ns = None
+    if times is not None and series.size:
+        usual_ns = float(np.median(np.asarray(times, np.float64) - series))
 
     def correlation() -> dict[str, Any]:
         found = autocorrelation(series)
@@ -367,7 +399,7 @@ def over_time(excess: ArrayLike, when: When | None = None) -> dict[str, Any]:
         "every": step,
         "autocorrelation": or_reason(correlation),
         "level_changes": or_reason(
-            lambda: placed_levels(level_changes(series[::step]), step, when)
+            lambda: placed_levels(level_changes(series[::step]), step, when, usual_ns)
         ),
     }
 

@@ -156,7 +156,9 @@ def _kind(rows: Columns, near: Columns, every: int, effort: Effort) -> dict[str,
     tail = findings.tail(times, sizes, effort)
     of_modes = whole.at(sizes == tail["modes_of"])
     name_stages(tail["modes"].get("modes", []), of_modes)
-    time = findings.over_time(above_usual(sizes, times), findings.times_in_runs(whole))
+    time = findings.over_time(
+        above_usual(sizes, times), findings.times_in_runs(whole), times=times
+    )
     found = {
         "n": len(whole),
         "tail": tail,

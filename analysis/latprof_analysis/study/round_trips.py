@@ -88,7 +88,7 @@ def _in_order(trips: _Answered, effort: Effort) -> dict[str, Any]:
     excess = above_usual(trips.sizes, trips.times)
     return {
         "tail": findings.tail(trips.times, trips.sizes, effort),
-        "time": findings.over_time(excess),
+        "time": findings.over_time(excess, times=trips.times),
     }
 
 

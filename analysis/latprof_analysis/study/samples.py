@@ -128,7 +128,7 @@ def _kind(
         sizes = each["size_bytes"].fillna(0)
         found["tail"] = findings.tail(times, sizes)
         alike = size_groups(each["size_bytes"])[1]
-        found["time"] = findings.over_time(above_usual(alike, times))
+        found["time"] = findings.over_time(above_usual(alike, times), times=times)
     return found
 
 
