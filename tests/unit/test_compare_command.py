@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -76,6 +77,21 @@ def test_the_answer_comes_first_and_the_rest_is_a_count(compare, runs):
     assert "tcp request application 64 B" not in text
     assert "groups: " in text
     assert "tcp request application 64 B" in compare(runs / "a", runs / "b", "--all")[1]
+
+
+def test_the_answer_is_of_what_took_how_long_as_a_whole_and_stages_explain_it(
+    compare, tmp_path
+):
+    # transit is most of all time; three stages that are slower are little of it
+    factors = {"transit": 1 / 6, "application": 3, "send_queue": 3, "qdisc": 3}
+    for i in range(3):
+        write_run(tmp_path / "a" / str(i), i)
+        write_run(tmp_path / "b" / str(i), 10 + i, factors=factors)
+    _, text, _ = compare(tmp_path / "a", tmp_path / "b")
+    # of two sizes: end to end of requests and of replies, and round trips
+    answer = re.search(r": faster in 6 of 6 groups; most in tcp .*", text)[0]
+    # of each way and size three stages slower, transit faster, two as before
+    assert "Of their stages: slower in 12, faster in 4 of 2" in answer
 
 
 def test_the_gate_fails_on_what_is_slower_and_names_it(compare, runs):

@@ -38,6 +38,10 @@ _NOT_JUDGED = (
     " in the file, so that the ratio has no interval and no verdict"
 )
 
+# What took how long as a whole. A gate and the answer look at these, not at stages: of
+# the many stages of two single runs that are alike, some always differ.
+WHOLE = ("end_to_end", "response", "operation", "rtt", "latency")
+
 
 def document(found: Comparison) -> dict[str, Any]:
     """Return a comparison for JSON.
@@ -245,14 +249,19 @@ def _answer(
     groups: Sequence[dict[str, Any]],
     seen: dict[str, float],
 ) -> str:
-    """Answer in a sentence for a side; `seen` are the changes that would have been."""
-    baseline, counts = found.sides[0].name, _verdicts(groups)
-    judged = len(groups) - counts["too few"]
+    """Answer in a sentence for a side; `seen` are the changes that would have been.
+
+    Of what took how long as a whole; stages explain that, and have a sentence behind.
+    """
+    whole = [group for group in groups if group["stage"] in WHOLE] or [*groups]
+    stages = [group for group in groups if group not in whole]
+    baseline, counts = found.sides[0].name, _verdicts(whole)
+    judged = len(whole) - counts["too few"]
     if not judged:
-        reasons = [one["reason"] for g in groups for one in g["percentiles"].values()]
+        reasons = [one["reason"] for g in whole for one in g["percentiles"].values()]
         why = next(filter(None, reasons), "no values in common")
-        return f"Nothing can be told of {name}: {why}."
-    moved = [word for word in ("slower", "faster", "mixed") if counts[word]]
+        return f"Nothing can be told of {name}: {why}.{_of_stages(stages)}"
+    moved = _moved(counts)
     if not moved:
         text = (
             f"No evidence that {name} differs from {baseline}:"
@@ -262,14 +271,27 @@ def _answer(
         if seen:
             least = ", ".join(f"{percent(share)} in {p}" for p, share in seen.items())
             text += f" A change of {least} would have been seen in 4 of 5 cases."
-        return text
-    parts = ", ".join(f"{word} in {counts[word]}" for word in moved)
-    most = _most(max(groups, key=lambda group: group["changed_ns"]))
+        return text + _of_stages(stages)
+    most = _most(max(whole, key=lambda group: group["changed_ns"]))
     of = plural(judged, "group")
-    text = f"{name} against {baseline}: {parts} of {of}; most in {most}."
+    text = f"{name} against {baseline}: {moved} of {of}; most in {most}."
+    text += _of_stages(stages)
     if not found.repeated:
         text += " With one run on each side this may be how runs differ anyway."
     return text
+
+
+def _moved(counts: Mapping[str, int]) -> str:
+    """Count the verdicts that something changed; nothing where none is."""
+    moved = [word for word in ("slower", "faster", "mixed") if counts[word]]
+    return ", ".join(f"{word} in {counts[word]}" for word in moved)
+
+
+def _of_stages(stages: Sequence[dict[str, Any]]) -> str:
+    counts = _verdicts(stages)
+    moved = _moved(counts)
+    judged = len(stages) - counts["too few"]
+    return f" Of their stages: {moved} of {judged}." if moved else ""
 
 
 def _most(group: dict[str, Any]) -> str:
@@ -379,9 +401,6 @@ def _rate_rows(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield {**one, **shown, "kind": one["protocol"], "figure": figure}
 
 
-# Of latencies a gate looks at these, not at stages: of the many stages of two single
-# runs that are alike, some always differ.
-WHOLE = ("end_to_end", "response", "operation", "rtt", "latency")
 _NO_TRIPS = "no round trips of a load generator are on both sides"
 _ORDER = ("failed", "undecided", "too wide")  # the worst first
 # More than so many times as much is no advice.
