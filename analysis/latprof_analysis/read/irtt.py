@@ -74,6 +74,7 @@ def read_irtt(path: Path) -> Samples:
             "latency": LATENCY,
             "version": str(version.get("irtt", "")),
             "reply_modes": {KIND: "echo"},
+            "lost_where": {KIND: _lost_where(table["lost_where"])},
         },
         table=table,
         kind=KIND,
@@ -81,6 +82,12 @@ def read_irtt(path: Path) -> Samples:
         latency_ns=table["rtt_ns"],
         lost=table["lost_where"] != "",
     )
+
+
+def _lost_where(where: pd.Series[str]) -> dict[str, int]:
+    """Count losses by direction, as irtt names it."""
+    counts = where[where != ""].value_counts(sort=False)
+    return {name: int(counts.get(name, 0)) for name in ("up", "down", "unknown")}
 
 
 def _row(trip: Any) -> dict[str, Any]:

@@ -151,7 +151,8 @@ class Samples:
     meta : dict
         ``latency``: what the latencies are. ``reply_modes``: of kinds whose format
         says how the responder answered, as `fit_round_trips` takes it; None where
-        no payload went either way. The rest by format.
+        no payload went either way. ``lost_where``: by kind how many were lost in which
+        direction, of formats that say it. The rest by format.
     table : DataFrame or None
         The rows of the file as its format has them, where that is more.
     losses : dict of str to Losses
@@ -426,11 +427,23 @@ def joined(parts: Iterable[Samples]) -> Samples:
             "reply_modes": _agreed(modes),
             "files": [part.meta for part in parts],
             "notes": list(dict.fromkeys(notes)),
+            "lost_where": _summed(part.meta.get("lost_where", {}) for part in parts),
         },
         table=concatenated(tables) if len(tables) == len(parts) else None,
         losses=_added(parts),
         histograms=_merged(parts),
     )
+
+
+def _summed(counts: Iterable[dict[str, dict[str, int]]]) -> dict[str, dict[str, int]]:
+    """Add up by kind what was lost where."""
+    found: dict[str, dict[str, int]] = {}
+    for kinds in counts:
+        for kind, of_kind in kinds.items():
+            before = found.setdefault(kind, {})
+            for name, n in of_kind.items():
+                before[name] = before.get(name, 0) + n
+    return found
 
 
 def _merged(parts: Sequence[Samples]) -> dict[str, Buckets]:

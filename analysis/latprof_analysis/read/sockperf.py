@@ -98,6 +98,9 @@ _STATISTICS = (
 _BEGINS = re.compile(r"---> |avg-(latency|lat|rtt)\b")
 _THROUGHPUT = re.compile(r"Summary: Message Rate is")
 _SERVER = re.compile(r"Printing statistics for Server No: (\d{1,9})")
+# Of a playback sockperf writes what it has when nothing is said: neither of these is
+# that of the messages, and no other mode writes all three unless it is asked to.
+_OF_PLAYBACK = re.compile(r"--mps=10000 --burst=1 --reply-every=1 --msg-size=14\b")
 _COUNTS = {
     "observations": re.compile(r"Total (\d{1,18}) observations"),
     "message_bytes": re.compile(r"--msg-size=(\d{1,18})"),
@@ -222,7 +225,7 @@ def read_sockperf_log(path: Path) -> Samples:
         table=table,
         losses={} if dropped is None else {quantity.ping: _lost(len(log), dropped)},
         kind=quantity.ping,
-        size_bytes=size,
+        size_bytes=pd.NA if size is None else size,
         latency_ns=_US * log[quantity.column].to_numpy(np.float64),
     )
 
@@ -233,7 +236,10 @@ def _find_header(path: Path) -> tuple[int, _Quantity, dict[str, int]]:
     for line, raw in islice(numbered_lines(path), _HEADER_WITHIN):
         if header := _LOG_HEADER.match(raw):
             return line, _WHOLE if header[1] == b"rtt" else _HALF, counts
+        text = raw.decode("utf-8", "replace")
         for name, pattern in _COUNTS.items():
-            if match := pattern.search(raw.decode("utf-8", "replace")):
+            if match := pattern.search(text):
                 counts[name] = int(match[1])
+        if _OF_PLAYBACK.search(text):
+            del counts["message_bytes"]
     raise ReadError(path, f"its first {_HEADER_WITHIN} lines have no log")

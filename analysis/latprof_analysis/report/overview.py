@@ -213,6 +213,8 @@ def _of_samples(kind: str, figures: Mapping[str, Any]) -> str:
     """Say how long a kind took, and what was lost if the file says so."""
     lost, histogram = figures["lost"], figures["histogram"]
     losses = [] if lost is None else [_lost(lost, figures["sent"])]
+    if lost and (where := counts(figures.get("lost_where") or {})):
+        losses = [f"{losses[0]}: {where}"]
     if figures["n"]:
         n = "1 latency" if figures["n"] == 1 else f"{figures['n']:,} latencies"
         took = f"{n}, {_median_and_tail(_of_all(figures))}"

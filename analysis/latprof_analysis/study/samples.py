@@ -47,9 +47,11 @@ def study_samples(samples: Samples, reply_mode: ReplyMode | None) -> Study:
     modes = samples.meta.get("reply_modes", {})
     each = frame[(frame["statistic"] == _EACH) & ~frame["lost"]]
     of_kinds = {str(kind): rows for kind, rows in frame.groupby("kind", observed=True)}
+    where = samples.meta.get("lost_where", {})
     kinds = {
         kind: {
             **_losses(rows, samples.losses.get(kind)),
+            "lost_where": where.get(kind),
             **_kind(rows, modes.get(kind, reply_mode), kind in modes),
             **_histogram(rows, samples.histograms.get(kind)),
         }
@@ -110,7 +112,8 @@ def _by_size(each: pd.DataFrame) -> dict[str, Any]:
     names, index = size_groups(each["size_bytes"])
     times = floats(each["latency_ns"])
     return {
-        name: findings.by_histogram(times[index == i]) for i, name in enumerate(names)
+        name: findings.figures_of_times(times[index == i])
+        for i, name in enumerate(names)
     }
 
 
