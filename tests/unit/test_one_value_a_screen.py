@@ -7,10 +7,15 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from compared_runs import write_run
+from latprof_agent.sinks.round_trip_rows import RoundTrips
+from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_analysis.cli import OFFLINE, VERSION
 from latprof_analysis.cli.program import run_program
 from latprof_analysis.read import read_samples
+from latprof_analysis.stages import BLANK, PROBE_STATISTICS
 from latprof_analysis.study import findings
 
 DATA = Path(__file__).parents[1] / "data"
@@ -45,7 +50,7 @@ def test_percentiles_of_a_table_are_those_of_the_sentence_and_exact(tmp_path, ca
 def test_exact_figures_have_the_names_of_those_of_a_histogram(n, monkeypatch):
     times = np.random.default_rng(n).lognormal(11, 0.5, n).round()
     exact = findings.figures_of_times(times)
-    monkeypatch.setattr(findings, "_MOST_EXACT", 0)
+    monkeypatch.setattr(findings, "MOST_EXACT", 0)
     counted = findings.figures_of_times(times)
     assert exact.keys() == counted.keys()
     for name, value in exact.items():
@@ -84,3 +89,43 @@ def test_the_size_of_a_playbacks_messages_is_not_known(capsys):
     # a ping-pong of messages as long writes the same size, and that is theirs
     of_ping_pong = read_samples(DATA / "sockperf_histogram.csv")
     assert set(of_ping_pong.frame["size_bytes"]) == {14}
+
+
+def test_run_analyze_and_compare_have_the_same_percentiles_of_round_trips(
+    tmp_path, capsys
+):
+    for name, seed in (("a", 1), ("b", 2)):
+        write_run(tmp_path / name, seed, rounds=301, lost=0.1)
+    table = pd.read_csv(tmp_path / "a" / "round_trips.csv")
+    totals = RoundTripTotals("tcp", 2, 2, open_loop=False)
+    totals.add(RoundTrips("tcp", as_recorded(table), 0))
+    of_run = totals.as_dict()
+    found = json.loads(analyzed(capsys, tmp_path / "a", "--json"))["round_trips"]["tcp"]
+    words = ["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--json"]
+    assert run_program(OFFLINE, VERSION, words) == 0
+    groups = json.loads(capsys.readouterr().out)["groups"]
+    compared = {
+        g["size_bytes"]: g["percentiles"]["p50"]["a"]
+        for g in groups
+        if g["stage"] == "rtt"
+    }
+    for size, rows in table[table["lost"] == 0].groupby("size_bytes"):
+        ascending = sorted(rows["rtt_ns"].astype(int))
+        # the first that half of all, or more, do not exceed
+        median, n = ascending[(len(ascending) + 1) // 2 - 1], len(ascending)
+        for sizes in (found["sizes"], of_run["sizes"]):
+            assert (sizes[str(size)]["p50_ns"], sizes[str(size)]["n"]) == (median, n)
+        assert (compared[size]["value_ns"], compared[size]["n"]) == (median, n)
+    assert found["rtt"] == of_run["rtt"]
+
+
+def as_recorded(table):
+    """Return columns of round trips as the agent has them."""
+    names = ("sequence", "size_bytes", "rtt_ns", "sent_ns", "intended_ns", "lost")
+    numbers = {
+        name: table[name].fillna(BLANK).astype("int64").to_numpy()
+        if name in table
+        else np.full(len(table), BLANK)
+        for name in (*names, PROBE_STATISTICS)
+    }
+    return numbers

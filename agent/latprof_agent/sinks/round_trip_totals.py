@@ -96,4 +96,5 @@ class RoundTripTotals:
 
     def as_dict(self) -> dict[str, Any]:
         """Figures per size, in ns."""
-        return self._figures.as_dict() | {"corrupt": self.corrupt}
+        sizes, rtt_ns, _ = self.arrays()
+        return self._figures.as_dict((sizes, rtt_ns)) | {"corrupt": self.corrupt}

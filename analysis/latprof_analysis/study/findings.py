@@ -36,7 +36,12 @@ from latprof_analysis.stats.quantiles import Quantile, samples_needed
 from latprof_analysis.stats.series import DelayVariation, autocorrelation, ipdv, pdv
 from latprof_analysis.stats.waiting import wait_by_queue
 from latprof_analysis.study.grouped import Grouped
-from latprof_analysis.study.totals import PERCENTILES, MessageTotals, TripTotals
+from latprof_analysis.study.totals import (
+    MOST_EXACT,
+    PERCENTILES,
+    MessageTotals,
+    TripTotals,
+)
 from latprof_analysis.study.totals import percentiles as figures_of
 from latprof_analysis.text import NS_PER_SECOND, percentile_name
 
@@ -209,9 +214,14 @@ def kinds_with_intervals(totals: MessageTotals) -> dict[str, Any]:
     return found
 
 
-def trips_with_intervals(totals: TripTotals) -> dict[str, Any]:
-    """Return the figures of round trips, with intervals by size, as of kinds."""
-    found = totals.as_dict()
+def trips_with_intervals(
+    totals: TripTotals, times: tuple[NDArray[np.int64], NDArray[np.int64]]
+) -> dict[str, Any]:
+    """Return the figures of round trips, with intervals by size, as of kinds.
+
+    `times` as `TripTotals.as_dict` takes them.
+    """
+    found = totals.as_dict(times)
     _add(found["sizes"], totals.by_size, "rtt")
     return found
 
@@ -317,13 +327,9 @@ def _percentiles(sample: Floats) -> Any:
     return or_reason(figures)
 
 
-# Of fewer values percentiles are exact, as those in order are; of more within 0.4%.
-_MOST_EXACT = 1_000_000
-
-
 def figures_of_times(times: Floats) -> dict[str, Any]:
     """Return percentiles in ns by the names that a run's summary has."""
-    if 0 < times.size < _MOST_EXACT:
+    if 0 < times.size < MOST_EXACT:
         found = percentiles(times, tuple(PERCENTILES.values()))
         named = zip(PERCENTILES, map(quantile, found), strict=True)
         figures = {"n": int(times.size), "max_ns": round(float(times.max()))}

@@ -49,7 +49,8 @@ def trip_figures(
         of_runs = [trips for (_, p), trips in scan.trips.items() if p == protocol]
         lost = np.concatenate([trips.lost for trips in of_runs])
         answered = _answered(of_runs, ~lost)
-        found[protocol] = trips_with_intervals(totals) | {
+        times = answered.sizes, answered.times.astype(np.int64)
+        found[protocol] = trips_with_intervals(totals, times) | {
             "open_loop": setup.interval_ns > 0,
             "offered_per_second": _offered(setup.interval_ns),
             "achieved_per_second": _per_second(of_runs),
