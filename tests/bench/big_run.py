@@ -65,6 +65,7 @@ def _numbers(first: int, count: int) -> dict[str, np.ndarray]:
         "queue_bytes_at_arrival": number % 3 * 1280,
         "sender_pid": np.where(reply, 14912, 14913),
         "reader_pid": np.where(reply, 14913, 14912),
+        "reader_thread": np.where(reply, 14913, 14912),
         "wakeup_ns": np.where(whole, waited // 2, BLANK),
         "probe_statistics": np.where(number % 50 == 0, 1, BLANK),
         **{f"{k}_ns": np.where(v > 0, v, BLANK) for k, v in stamps.items()},
@@ -91,5 +92,6 @@ def _texts(first: int, count: int) -> dict[str, tuple[np.ndarray, list[str]]]:
         "kind": (np.where(reply == 1, REPLY, REQUEST), KINDS),
         "sender_comm": (0 * number, ["latprof-load"]),
         "reader_comm": (0 * number, ["latprof-load"]),
+        "reader_thread_comm": (0 * number, ["latprof-load"]),
     }
     return {name: (codes.astype("i4"), words) for name, (codes, words) in found.items()}

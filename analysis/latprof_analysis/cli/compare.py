@@ -110,6 +110,12 @@ def _add_choice(group: argparse._ArgumentGroup) -> None:
         "--by", metavar="COLUMN", help="sides are the values of a column of the files"
     )
     group.add_argument(
+        "--dask",
+        metavar="ADDRESS",
+        help="read run folders on this Dask cluster, which must see the same files: "
+        "tcp://HOST:8786",
+    )
+    group.add_argument(
         "--baseline", metavar="NAME", help="the side that others are held against"
     )
 
@@ -123,6 +129,8 @@ def run(options: argparse.Namespace) -> int:
         _check_csv(options.csv)
     try:
         compared = _compared(options, columns)
+    except LatprofError:
+        raise
     except ValueError as error:
         raise LatprofError(str(error)) from error
     found = document(compared)
@@ -175,7 +183,7 @@ def _compared(
 ) -> Comparison:
     from latprof_analysis.compare import Choice, compare_sides, read_sides
 
-    sides = read_sides(options.inputs, options.by, **columns)
+    sides = read_sides(options.inputs, options.by, dask=options.dask, **columns)
     if len(sides) < 2:
         raise UsageError(
             "one input is nothing to compare; name two or more, the baseline first"

@@ -21,6 +21,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from latprof_analysis.compare.ranked import Ranked
 from latprof_analysis.stats.loss import wilson
 from latprof_analysis.stats.quantiles import (
     check_fraction,
@@ -32,10 +33,10 @@ from latprof_analysis.stats.series import variance_inflation
 from latprof_analysis.text import plural
 
 Floats = NDArray[np.float64]
-# One array for each run, its values in the order of time.
-Repeats = Sequence[Floats]
+# Of each run its values in the order of time.
+Repeats = Sequence[Ranked]
 # As a caller gives them: one array is one run.
-RunOrRepeats = ArrayLike | Sequence[ArrayLike]
+RunOrRepeats = ArrayLike | Sequence[ArrayLike] | Repeats
 Verdict = Literal[
     "slower", "faster", "same", "no evidence", "too few", "mixed", "more", "less"
 ]
@@ -49,8 +50,6 @@ FEWEST_INDEPENDENT = 10
 ONE_EACH = "one run on each side tells one value each: repeat each 3 times or more"
 # Longer series are averaged in blocks before they are correlated.
 _LONGEST = 1 << 14
-# Of values that are equal: those below them, those up to them.
-_TIES: tuple[Literal["left", "right"], ...] = ("left", "right")
 
 
 @dataclass(frozen=True)
@@ -148,14 +147,16 @@ def apart(a: Effect, b: Effect) -> Effect:
     return Effect(b.value - a.value, low, high)
 
 
-def checked_runs(name: str, given: RunOrRepeats) -> list[Floats]:
-    """Return the runs of a side as floats, or say what is wrong with them."""
+def checked_runs(name: str, given: RunOrRepeats) -> list[Ranked]:
+    """Return the runs of a side, or say what is wrong with them."""
     runs: list[Any] = list(given)  # type: ignore[arg-type]
     if not runs:
         raise ValueError(f"{name} must hold the values of at least one run, got none")
+    if all(isinstance(run, Ranked) for run in runs):
+        return runs
     if np.ndim(runs[0]) == 0:
-        return [checked_values(name, runs)]
-    return [checked_values(f"each run of {name}", run) for run in runs]
+        return [Ranked.of(checked_values(name, runs))]
+    return [Ranked.of(checked_values(f"each run of {name}", run)) for run in runs]
 
 
 @dataclass(frozen=True)
@@ -194,11 +195,22 @@ def independent_count(series: Floats) -> float:
     """
     block = -(-series.size // _LONGEST)
     means = series[: series.size // block * block].reshape(-1, block).mean(axis=1)
+    return _worth(series.size, means, block, float(series.var()))
+
+
+def _independent_scores(run: Ranked, scores: Floats) -> float:
+    """Return `independent_count` of the scores of values, given by level."""
+    block = -(-run.size // _LONGEST)
+    means = run.block_means(scores, block)
+    return _worth(run.size, means, block, run.moments(scores)[1])
+
+
+def _worth(n: int, means: Floats, block: int, variance: float) -> float:
     inflation = variance_inflation(means)
-    if block > 1 and (variance := float(series.var())):
+    if block > 1 and variance:
         inflation *= block * float(means.var()) / variance
     inflation = max(1.0, inflation)
-    return series.size / inflation / (1 + 2 * inflation / series.size)
+    return n / inflation / (1 + 2 * inflation / n)
 
 
 def spread(variances: Sequence[float], counts: Sequence[float]) -> Spread:
@@ -357,8 +369,8 @@ def unlike(difference: Effect, sides: Sequence[Floats]) -> str | None:
 
 def _runs_quantiles(side: Repeats, p: float) -> Floats:
     """Return the quantile of each run that has values enough."""
-    enough = [np.sort(run) for run in side if run.size >= samples_needed(p)]
-    return np.array([run[rank(p, run.size) - 1] for run in enough], np.float64)
+    enough = [run for run in side if run.size >= samples_needed(p)]
+    return np.array([run.at_rank(rank(p, run.size)) for run in enough], np.float64)
 
 
 def _mean_of_runs(values: Floats, n: int) -> Measured | None:
@@ -376,54 +388,54 @@ def _mean_of_runs(values: Floats, n: int) -> Measured | None:
     return Measured(float(np.exp(logs.mean())), low, high, n, runs=k)
 
 
-def _of_single_runs(a: Floats, b: Floats, p: float) -> FigureChange:
-    sorted_a, sorted_b = np.sort(a), np.sort(b)
-    of_a, of_b = _quantile(a, sorted_a, p), _quantile(b, sorted_b, p)
+def _of_single_runs(a: Ranked, b: Ranked, p: float) -> FigureChange:
+    of_a, of_b = _quantile(a, p), _quantile(b, p)
     if not of_a or not of_b:
         return FigureChange(of_a, of_b, reason=_too_few([a], [b], p))
     ratio, difference = _recovered(of_a, of_b)
     if reason := _unbounded(of_a, of_b):
         return FigureChange(of_a, of_b, ratio, difference, reason=reason)
     counts = of_a.n_effective or 1.0, of_b.n_effective or 1.0
-    p_value = _share_test(sorted_a, sorted_b, p, counts)
+    p_value = _share_test(a, b, p, counts)
     return FigureChange(of_a, of_b, ratio, difference, p_value)
 
 
-def _quantile(series: Floats, ascending: Floats, p: float) -> Measured | None:
-    n = series.size
+def _quantile(run: Ranked, p: float) -> Measured | None:
+    n = run.size
     if n < samples_needed(p):
         return None
-    value = float(ascending[rank(p, n) - 1])
-    worth = independent_count((series <= value).astype(np.float64))
+    value = run.at_rank(rank(p, n))
+    worth = _independent_scores(run, (run.levels <= value).astype(np.float64))
     half = critical(worth - 1) * math.sqrt(p * (1 - p) / worth)
     # the values below which these shares lie, between those of two ranks
     low, high = (
-        float(np.interp(share * n - 0.5, np.arange(n), ascending))
-        if 0 < share < 1
-        else None
+        run.between_ranks(share * n + 0.5) if 0 < share < 1 else None
         for share in (p - half, p + half)
     )
     return Measured(value, low, high, n, worth)
 
 
-def _share_test(a: Floats, b: Floats, p: float, counts: tuple[float, float]) -> float:
+def _share_test(a: Ranked, b: Ranked, p: float, counts: tuple[float, float]) -> float:
     """Test whether as many of both sides lie below the quantile of all."""
-    together = np.concatenate([a, b])
-    at = rank(p, together.size) - 1
-    quantile = np.partition(together, at)[at]
+    quantile = _quantile_of_both(a, b, p)
     # Of those equal to it, half count as below: they may be many.
-    below, upto = (
-        np.array([np.searchsorted(s, quantile, end) / s.size for s in (a, b)])
-        for end in _TIES
-    )
+    below, upto = np.transpose([side.shares(quantile) for side in (a, b)])
     equal = upto - below
     scores = below + equal / 2
     sizes = np.array([a.size, b.size])
-    mean = float(sizes @ scores) / together.size
-    squares = float(sizes @ (below + equal / 4)) / together.size
+    mean = float(sizes @ scores) / sizes.sum()
+    squares = float(sizes @ (below + equal / 4)) / sizes.sum()
     variance = max(0.0, squares - mean * mean)
     error = math.sqrt(variance * (1 / counts[0] + 1 / counts[1]))
     return Spread(error, sum(counts) - 2).p_value(float(scores[1] - scores[0]))
+
+
+def _quantile_of_both(a: Ranked, b: Ranked, p: float) -> float:
+    levels = np.concatenate([a.levels, b.levels])
+    order = np.argsort(levels, kind="stable")
+    upto = np.cumsum(np.concatenate([a.counts, b.counts])[order])
+    at = np.searchsorted(upto, rank(p, a.size + b.size))
+    return float(levels[order[at]])
 
 
 def _unbounded(a: Measured, b: Measured) -> str | None:
@@ -506,39 +518,44 @@ def compare_ranks(a: RunOrRepeats, b: RunOrRepeats) -> RankEffect:
     a, b = checked_runs("a", a), checked_runs("b", b)
     placed = _placements(a, b), _placements(b, a)
     if len(a) > 1 or len(b) > 1:
-        of_a, of_b = (np.array([run.mean() for run in side]) for side in placed)
+        of_a, of_b = (
+            np.array([run.moments(each)[0] for run, each in zip(*side, strict=True)])
+            for side in zip((a, b), placed, strict=True)
+        )
         value = float((of_b.mean() + 1 - of_a.mean()) / 2)
         return _effect(value, spread_of_runs(of_a, of_b), (len(a), len(b)))
-    (of_a,), (of_b,) = placed
-    value = float(of_b.mean())
-    if min(of_a.size, of_b.size) < 2:
+    singles = [(side[0], each[0]) for side, each in zip((a, b), placed, strict=True)]
+    means, variances = zip(*(run.moments(of) for run, of in singles), strict=True)
+    value, sizes = means[1], [run.size for run, _ in singles]
+    if min(sizes) < 2:
         return RankEffect(Effect(value), reason="one value on a side")
-    worth = independent_count(of_a), independent_count(of_b)
+    worth = [_independent_scores(run, scores) for run, scores in singles]
     if min(worth) < FEWEST_INDEPENDENT:
         reason = f"worth {min(worth):.0f} independent values,"
         reason += f" {FEWEST_INDEPENDENT} are needed"
         return RankEffect(Effect(value), reason=reason)
-    found = spread((float(of_a.var(ddof=1)), float(of_b.var(ddof=1))), worth)
-    return _effect(value, found, worth)
+    found = spread(
+        [v * n / (n - 1) for v, n in zip(variances, sizes, strict=True)], worth
+    )
+    return _effect(value, found, (worth[0], worth[1]))
 
 
 def _placements(of: Repeats, among: Repeats) -> list[Floats]:
-    """Return which share of the other side each value exceeds, equal ones half."""
-    others = np.concatenate([*among])
-    order = np.argsort(others, kind="stable")
-    weights = np.concatenate([np.full(run.size, 1 / run.size) for run in among])
-    ascending = others[order]
-    shares = np.append(0.0, np.cumsum(weights[order]))
-    shares /= shares[-1]
+    """Return for each level of `of` which share of `among` it exceeds, equal ones half.
+
+    Each run of `among` counts the same.
+    """
     placed = []
     for run in of:
-        by_size = np.argsort(run, kind="stable")  # searched twice as fast
-        below, upto = (
-            shares[np.searchsorted(ascending, run[by_size], end)] for end in _TIES
-        )
-        placements = np.empty(run.size)
-        placements[by_size] = (below + upto) / 2
-        placed.append(placements)
+        ends = []
+        for end in ("left", "right"):
+            shares = [
+                np.append(0, other.upto)[np.searchsorted(other.levels, run.levels, end)]
+                / other.size
+                for other in among
+            ]
+            ends.append(np.mean(shares, axis=0))
+        placed.append((ends[0] + ends[1]) / 2)
     return placed
 
 

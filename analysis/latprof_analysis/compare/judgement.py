@@ -21,6 +21,7 @@ from latprof_analysis.compare.effects import (
     FigureChange,
     RankEffect,
     Verdict,
+    checked_runs,
     compare_quantile,
     compare_ranks,
 )
@@ -298,7 +299,13 @@ def compare_sides(
     }
     if not (both or figures or throughput or loss):
         raise ValueError(_nothing(sides, wanted))
-    series = [(baseline.series[group], other.series[group]) for other, group in both]
+    series = [
+        (
+            checked_runs("baseline", baseline.series[group]),
+            checked_runs("side", other.series[group]),
+        )
+        for other, group in both
+    ]
     changes = [compare_quantile(a, b, p) for a, b in series for p in percentiles]
     judged = iter(judge(changes))
     ranks = _corrected([compare_ranks(a, b) for a, b in series], correction)

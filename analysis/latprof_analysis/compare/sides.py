@@ -20,32 +20,47 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from latprof_analysis.compare.effects import Floats
-from latprof_analysis.read import Runs, Samples, expand, read_runs, read_samples
+from latprof_analysis.compare.ranked import Ranked
+from latprof_analysis.compare.run_series import (
+    MESSAGE_STAGES,
+    Intended,
+    Key,
+    RunSeries,
+    SeriesRows,
+    SeriesTask,
+    known_latencies,
+    read_series,
+    series_tasks,
+)
+from latprof_analysis.errors import UsageError
+from latprof_analysis.grouping import parted
+from latprof_analysis.read import Samples, expand, read_samples
 from latprof_analysis.read.operations_csv import Operations, read_operations
 from latprof_analysis.read.paths import is_run_folder, swept_folders
 from latprof_analysis.read.result import joined, shown
 from latprof_analysis.read.run_folder import Histograms, read_histograms
-from latprof_analysis.read.schema import alone
-from latprof_analysis.stages import APART, PARTS, STAGES
+from latprof_analysis.stages import BLANK, PARTS
 from latprof_analysis.study.bulk import (
     bulk_document,
     named_directions,
     search_name,
     sent_received,
 )
+from latprof_analysis.study.grouped import distinct
 from latprof_analysis.study.operations import SHARES, cells_of, shares_of
-from latprof_analysis.study.ways import by_ends, level_of
+from latprof_analysis.study.scan import rows_of
 from latprof_analysis.text import NS_PER_SECOND, percentile_name
 
-_STAGES = (*STAGES, "wakeup", "end_to_end")
-_COLUMNS = {
-    *("protocol", "kind", "size_bytes", "send_ns", "read_ns"),
-    *("intended_ns", "sent_ns", "rtt_ns", "lost", "train", "heartbeat"),
-    *("way", "request_sent_ns", "request_ready_ns"),
-    *(f"{stage}_ns" for stage in (*_STAGES, *PARTS)),
-}
 TRANSFER = "transfer"  # a part of bulk transfers
-_STAGE_ORDER = (*_STAGES, *PARTS, *SHARES, "operation", TRANSFER, "rtt", "latency")
+_STAGE_ORDER = (
+    *MESSAGE_STAGES,
+    *PARTS,
+    *SHARES,
+    "operation",
+    TRANSFER,
+    "rtt",
+    "latency",
+)
 _OF_HISTOGRAMS = (0.5, 0.99)
 # With more sizes than this they are put into classes by powers of two.
 _MOST_SIZES = 32
@@ -103,14 +118,15 @@ class Lost(NamedTuple):
 class Side:
     """One side of a comparison.
 
-    Latencies are in ns, in the order of time. `figures` are those that are a mean, a
-    maximum or the like; these cannot be ranked.
+    Latencies are in ns, in the order of time; of millions they are ranked. `figures`
+    are those that are a mean, a maximum or the like; these cannot be.
     """
 
     name: str
     runs: tuple[str, ...]  # folders or files
     size_classes: bool = False  # sizes are powers of two from which a class begins
-    series: dict[Group, list[Floats]] = field(default_factory=dict)  # of each run
+    # of each run
+    series: dict[Group, list[Floats] | list[Ranked]] = field(default_factory=dict)
     # of each run: round trips, those of a mesh by size, and those that are begun one
     # after the other, so that they have a pace
     trips: dict[Group, list[Trips]] = field(default_factory=dict)
@@ -134,18 +150,30 @@ class Side:
         return {*self.series, *of_figures, *self.rates, *self.lost}
 
 
-class Input(NamedTuple):
-    """A side as its reader gave it; `histograms` are of all its runs together."""
+@dataclass
+class Input:
+    """A side as its readers gave it; `histograms` are of all its runs together.
+
+    Of run folders `tasks` say what is to be read, into `series`; those of operations
+    have `operations` of each run instead.
+    """
 
     name: str
-    found: Runs | Samples
-    notes: list[str]
-    histograms: Histograms
-    operations: Sequence[Operations] = ()  # of each run that has any
+    samples: Samples | None = None
+    notes: list[str] = field(default_factory=list)
+    documents: dict[str, Any] = field(default_factory=dict)
+    histograms: Histograms = field(default_factory=dict)
+    operations: Sequence[Operations] = ()
+    tasks: list[SeriesTask] = field(default_factory=list)
+    series: RunSeries = field(default_factory=RunSeries)
 
 
 def read_sides(
-    arguments: Sequence[str], by: str | None = None, **columns: Any
+    arguments: Sequence[str],
+    by: str | None = None,
+    *,
+    dask: str | None = None,
+    **columns: Any,
 ) -> list[Side]:
     """Read the sides of a comparison.
 
@@ -158,6 +186,8 @@ def read_sides(
     by : str, optional
         A column of the files by whose values sides are distinguished, instead of by
         the arguments. A single ProxyStore CSV is split by its backends unasked.
+    dask : str, optional
+        Address of a Dask cluster to read run folders on, which must see the same files.
     **columns
         ``latency_column``, ``unit``, ``size_column``, ``delimiter``, ``numbers``,
         ``lost_if`` and ``where``, as `read_samples` takes them.
@@ -180,9 +210,18 @@ def read_sides(
         _read(one, one if given.count(one) == 1 else f"{one} ({place})", **columns)
         for place, one in enumerate(given, 1)
     ]
+    if dask and any(one.samples is not None for one in inputs):
+        raise UsageError("a Dask cluster reads run folders only")
     if by is None and len(inputs) == 1 and _column(inputs[0], "backend") is not None:
         by = "backend"
-    return sides_of(inputs if by is None else _split(inputs, by))
+    if by is not None:
+        return sides_of(_split(inputs, by))
+    found = read_series(
+        [one.tasks for one in inputs], [one.notes for one in inputs], dask
+    )
+    for one, series in zip(inputs, found, strict=True):
+        one.series = series
+    return sides_of(inputs)
 
 
 def _sides_in(name: str) -> list[str]:
@@ -192,24 +231,27 @@ def _sides_in(name: str) -> list[str]:
 
 def _read(argument: str, name: str, **columns: Any) -> Input:
     paths = expand(argument)
-    found: Runs | Samples
-    if not any(columns.values()) and all(map(is_run_folder, paths)):
-        found = read_runs(paths, columns=_COLUMNS)
-        notes, folders = list(found.notes), paths
-    else:
-        found = read_samples(paths, **columns)
-        notes, folders = list(found.meta.get("notes", [])), []
-    if found.skipped_rows:
-        notes.append(f"rows that were wrong and left out: {found.skipped_rows}")
-    found_operations = [read_operations([folder], notes) for folder in folders]
-    operations = [one for one in found_operations if one]
-    return Input(name, found, notes, read_histograms(folders, notes), operations)
+    if any(columns.values()) or not all(map(is_run_folder, paths)):
+        samples = read_samples(paths, **columns)
+        notes = list(samples.meta.get("notes", []))
+        if samples.skipped_rows:
+            notes.append(f"rows that were wrong and left out: {samples.skipped_rows}")
+        documents = samples.meta.get("runs", {})
+        return Input(name, samples, notes, documents)
+    one = Input(name)
+    tasks = series_tasks(paths, one.documents, one.notes)
+    found = [read_operations([folder], one.notes) for folder in paths]
+    one.operations = [operations for operations in found if operations]
+    # their messages are in these parts, and between other ports in each run
+    one.tasks = [] if one.operations else tasks
+    one.histograms = read_histograms(paths, one.notes)
+    return one
 
 
 def _column(one: Input, name: str) -> pd.Series[str] | None:
     """Return a column of the file's own table as text; None without one of all."""
-    found = one.found
-    if not isinstance(found, Samples) or found.table is None:
+    found = one.samples
+    if found is None or found.table is None:
         return None
     if name not in found.table or len(found.table) != len(found.frame):
         return None
@@ -220,8 +262,8 @@ def _split(inputs: Sequence[Input], by: str) -> list[Input]:
     """Make a side of each value of a column; files go before what was done."""
     parts: dict[str, list[Samples]] = {}
     for one in inputs:
-        column, samples = _column(one, by), one.found
-        if column is None or not isinstance(samples, Samples):
+        column, samples = _column(one, by), one.samples
+        if column is None or samples is None:
             raise ValueError(
                 f"cannot compare by {shown(by)}: {shown(one.name)} has no such"
                 " column of every latency"
@@ -237,52 +279,37 @@ def _split(inputs: Sequence[Input], by: str) -> list[Input]:
             part = replace(samples, frame=frame, table=None)
             parts.setdefault(value, []).append(part)
     notes = [note for one in inputs for note in one.notes]
-    return [Input(value, joined(found), notes, {}) for value, found in parts.items()]
+    return [Input(value, joined(found), notes) for value, found in parts.items()]
 
 
 def sides_of(inputs: Sequence[Input]) -> list[Side]:
     """Split what was read into groups, sizes in the same way for all of it."""
     sizes: set[int] = set()
-    messages = []
-    for _, found, _, _, operations in inputs:
-        if isinstance(found, Samples):
-            tables = [found.frame]
-        elif operations:
-            tables = []
-        else:
-            tables = [found.messages, found.round_trips]
-            messages.append(found.messages)
-        for table in tables:
-            if not table.empty:
-                sizes.update(table["size_bytes"].dropna().unique())
-    classes, level = len(sizes) > _MOST_SIZES, level_of(messages)
-    return [_side(one, classes, level) for one in inputs]
+    ways = RunSeries()
+    for one in inputs:
+        sizes |= one.series.sizes()
+        ways.add_ways(one.series.ways)
+        if one.samples is not None:
+            sizes.update(one.samples.frame["size_bytes"].dropna().unique())
+    level = max(ways.level, *(one.series.level for one in inputs))
+    return [_side(one, len(sizes) > _MOST_SIZES, level) for one in inputs]
 
 
 def _side(one: Input, classes: bool, level: int) -> Side:
-    side = Side(one.name, (), classes, notes=one.notes)
-    found = one.found
-    if isinstance(found, Samples):
-        side.documents = found.meta.get("runs", {})
-        side.runs = tuple(dict.fromkeys(found.frame["source"].astype(str)))
-        _add_samples(side, found)
+    side = Side(one.name, (), classes, notes=one.notes, documents=one.documents)
+    if one.samples is not None:
+        side.runs = tuple(dict.fromkeys(one.samples.frame["source"].astype(str)))
+        _add_samples(side, one.samples)
         return side
-    side.documents, side.runs = found.documents, tuple(found.documents)
+    side.runs = tuple(one.documents)
+    for operations in one.operations:
+        _add_operations(side, operations)
     if one.operations:
-        for operations in one.operations:
-            _add_operations(side, operations)
-        # their messages are in these parts, and between other ports in each run
         return side
     for documents in side.documents.values():
         _add_transfers(side, documents)
         _add_mesh_load(side, documents)
-    if not found.messages.empty:
-        _add_messages(side, by_ends(found.messages, level))
-    if not found.round_trips.empty:
-        # exchanges of a load generator are these, at another port in each run
-        _add_round_trips(side, found.round_trips)
-    elif not found.exchanges.empty:
-        _add_exchanges(side, found.exchanges)
+    _add_series(side, one.series, level)
     # percentiles of all traffic: exact, but how they scatter is not known
     for (name, quantity), histogram in one.histograms.items():
         group = Group(f"{name} {quantity}", "latency", -1)
@@ -318,99 +345,77 @@ def _rows(frame: pd.DataFrame, *by: str) -> list[tuple[Any, NDArray[np.intp]]]:
     return list(frame.groupby([*by], observed=True, sort=False).indices.items())
 
 
-def _add_messages(side: Side, messages: pd.DataFrame) -> None:
-    rows = messages[~messages["kind"].isin(APART)]
-    # of an echo from another host it is not known when it was sent
-    rows = _without_trials(side, rows, "send_ns", "read_ns")
-    rows = _sized(side, rows.sort_values("send_ns", kind="stable"))
-    _add_stages(side, rows, _STAGES)
+def _add_series(side: Side, series: RunSeries, level: int) -> None:
+    """Add what run folders have; of those with round trips no exchanges.
 
-
-def _add_exchanges(side: Side, exchanges: pd.DataFrame) -> None:
-    """Add the parts by way; a request may be of any size, so sizes explain little."""
-    rows = exchanges[~exchanges["kind"].isin(APART)]
-    since = rows["request_sent_ns"].fillna(rows["request_ready_ns"])
-    rows = rows.loc[since.sort_values(kind="stable").index]
-    _add_stages(side, rows.assign(kind=rows["way"], size_bytes=-1), PARTS)
-
-
-def _add_stages(side: Side, rows: pd.DataFrame, stages: Sequence[str]) -> None:
-    groups = _rows(rows, "protocol", "kind", "size_bytes", "run")
-    kinds = _rows(rows, "protocol", "kind")
-    for stage in (stage for stage in stages if f"{stage}_ns" in rows):
-        values = rows[f"{stage}_ns"].to_numpy("float64", na_value=np.nan)
-        for (protocol, kind, size, _), at in groups:
-            _add(side, Group(f"{protocol} {kind}", stage, int(size)), values[at])
-        for (protocol, kind), at in kinds:
-            share = float(np.mean(~np.isnan(values[at])))
-            side.known[f"{protocol} {kind}", stage] = share
-
-
-def _add(side: Side, group: Group, values: Floats) -> None:
-    known = values[~np.isnan(values)]
-    if known.size:
-        side.series.setdefault(group, []).append(known)
-
-
-def _add_round_trips(side: Side, table: pd.DataFrame) -> None:
-    rows = _sized(side, alone(table).sort_values("sent_ns", kind="stable"))
-    rows = _without_trials(side, rows.assign(protocol=_streams(rows)), "sent_ns")
-    rtt = rows["rtt_ns"].to_numpy("float64", na_value=np.nan)
-    for (protocol, size, _), at in _rows(rows, "protocol", "size_bytes", "run"):
-        _add(side, Group(f"{protocol} round trip", "rtt", int(size)), rtt[at])
-    for (protocol, run), at in _rows(rows, "protocol", "run"):
-        if not _mesh_of(side.documents[run]):
-            group, trips = Group(str(protocol), "rtt", -1), _trips(rows.iloc[at])
-            side.trips.setdefault(group, []).append(trips)
-            side.paced.setdefault(group, []).append(trips)
-    for (protocol, size, run), at in _rows(rows, "protocol", "size_bytes", "run"):
-        if _mesh_of(side.documents[run]):
-            group = Group(str(protocol), "rtt", int(size))
-            side.trips.setdefault(group, []).append(_trips(rows.iloc[at]))
-
-
-def _streams(rows: pd.DataFrame) -> pd.Series[str]:
-    """Return protocols, those of a mesh's heartbeats kept apart."""
-    protocol = rows["protocol"].astype(str)
-    if "heartbeat" not in rows:
-        return protocol
-    beats = rows["heartbeat"].to_numpy("int64", na_value=0) > 0
-    return protocol.where(~beats, protocol + " heartbeat")
-
-
-def _without_trials(side: Side, rows: pd.DataFrame, *stamps: str) -> pd.DataFrame:
-    """Return the rows but for those of a search, which are of other intervals.
-
-    When a row was sent is the first of its stamps that is known.
+    Exchanges of a load generator are these, at another port in each run.
     """
-    sent = np.zeros(len(rows), np.int64)
-    for stamp in (one for one in stamps if one in rows):
-        sent = np.where(sent, sent, rows[stamp].to_numpy("int64", na_value=0))
-    kept = np.ones(len(rows), bool)
-    for run, documents in side.documents.items():
-        tests = (documents.get("run", {}).get("workload") or {}).get("runs", ())
-        known = [test for test in tests if {"begin_ns", "trial"} <= test.keys()]
-        trials = {test["begin_ns"]: test["trial"] for test in known}
-        if not any(trials.values()):
-            continue
-        begins = np.array(sorted(trials))
-        is_trial = np.array([False, *(trials[begin] for begin in begins.tolist())])
-        of_run = (rows["run"] == run).to_numpy()
-        kept &= ~(of_run & is_trial[np.searchsorted(begins, sent, "right")])
-    return rows if kept.all() else rows[kept]
+    has_trips = rows_of(series.row_counts, "round_trips") > 0
+    counts: dict[tuple[str, str], list[int]] = {}
+    for key, rows in series.in_order(level):
+        if key.table == "round_trips":
+            _add_round_trips(side, key, rows)
+        elif key.table == "messages" or not has_trips:
+            _add_stages(side, key, rows, counts)
+    side.known = {of: known / count for of, (known, count) in counts.items()}
 
 
-def _trips(rows: pd.DataFrame) -> Trips:
-    sent = rows["sent_ns"].to_numpy("int64", na_value=0)
-    intended = rows["intended_ns"].to_numpy("float64", na_value=np.nan)
-    # in a closed loop each is to be sent when it is sent
-    is_open = (intended != sent).any()
-    return Trips(
-        sent,
-        rows["lost"].to_numpy("int64", na_value=0) > 0,
-        frozenset(rows["size_bytes"].tolist()),
-        _per_second(intended) if is_open else None,
-    )
+def _by_size(
+    side: Side, size_bytes: NDArray[Any]
+) -> list[tuple[int, NDArray[np.intp]]]:
+    """Return the rows of each size, or of each class of them."""
+    found, index = distinct(size_bytes.astype(np.int64, copy=False))
+    sizes = size_class(found) if side.size_classes else found
+    groups, which = np.unique(sizes, return_inverse=True)
+    places = parted(which[index], np.arange(size_bytes.size))
+    return [(int(groups[i]), at) for i, at in places]
+
+
+def _add_stages(
+    side: Side, key: Key, rows: SeriesRows, counts: dict[tuple[str, str], list[int]]
+) -> None:
+    """Add the stages of messages, or the parts of exchanges.
+
+    A request may be of any size, so that of exchanges sizes explain little.
+    """
+    kind = f"{key.protocol} {key.kind}"
+    by_size = _by_size(side, rows.size_bytes)
+    for stage in list(rows.latencies):
+        values = rows.latencies.pop(stage)
+        count = counts.setdefault((kind, stage), [0, 0])
+        count[1] += rows.size
+        for size, at in by_size:
+            count[0] += _add(side, Group(kind, stage, size), values[at])
+
+
+def _add(side: Side, group: Group, values: NDArray[Any]) -> int:
+    """Add a run's latencies; return how many are known."""
+    known = known_latencies(values)
+    if known is None:
+        return 0
+    side.series.setdefault(group, []).append(known)  # type: ignore[arg-type]
+    return known.size
+
+
+def _add_round_trips(side: Side, key: Key, rows: SeriesRows) -> None:
+    kind = f"{key.protocol} round trip"
+    by_size = _by_size(side, rows.size_bytes)
+    for size, at in by_size:
+        _add(side, Group(kind, "rtt", size), rows.latencies["rtt"][at])
+    assert rows.lost is not None
+    sent_ns = np.where(rows.since_ns == BLANK, 0, rows.since_ns)
+    if _mesh_of(side.documents[key.run]):
+        for size, at in by_size:
+            trips = Trips(sent_ns[at], rows.lost[at], frozenset({size}))
+            group = Group(key.protocol, "rtt", size)
+            side.trips.setdefault(group, []).append(trips)
+        return
+    offered = _per_second(rows.intended) if rows.intended.is_open else None
+    sizes = frozenset(size for size, _ in by_size)
+    trips = Trips(sent_ns, rows.lost, sizes, offered)
+    group = Group(key.protocol, "rtt", -1)
+    side.trips.setdefault(group, []).append(trips)
+    side.paced.setdefault(group, []).append(trips)
 
 
 def _mesh_of(documents: dict[str, Any]) -> dict[str, Any]:
@@ -465,11 +470,12 @@ def _add_operations(side: Side, operations: Operations) -> None:
             side.known[f"{kind} {size} B" if size >= 0 else kind, name] = known
 
 
-def _per_second(times_ns: Floats) -> float | None:
-    """Return how many a second these times are; None where they are not known."""
-    times = times_ns[~np.isnan(times_ns)]
-    took_ns = float(np.ptp(times)) if times.size else 0.0
-    return (times.size - 1) * NS_PER_SECOND / took_ns if took_ns else None
+def _per_second(intended: Intended) -> float | None:
+    """Return how many a second were to be sent; None where it is not known."""
+    took_ns = float(intended.last_ns - intended.first_ns)
+    if not intended.n or not took_ns:
+        return None
+    return (intended.n - 1) * NS_PER_SECOND / took_ns
 
 
 def _add_samples(side: Side, samples: Samples) -> None:

@@ -10,12 +10,12 @@ import os
 import signal
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -439,16 +439,44 @@ def scan_runs(
     documents: dict[str, dict[str, Any]] = {}
     notes: list[str] = []
     tasks = tasks_of(paths, documents, notes)
-    if dask is None:
-        whole = _merged(_parts(tasks), tasks, progress)
-    else:
-        from latprof_analysis.study.scan_on_cluster import scan_on_cluster
-
-        whole = scan_on_cluster(tasks, dask, progress)
+    whole = scanned(tasks, scan_piece, Part, progress=progress, dask=dask)
     return _finished(whole, documents, notes)
 
 
-def _parts(tasks: list[Task]) -> Iterator[Part]:
+class OfPieces(Protocol):
+    """What a piece was summed up to, or several that follow each other."""
+
+    files: dict[Path, FileRows]
+
+    def merge(self, later: Self, /) -> None:
+        """Add what follows; `later` is used up."""
+
+
+_T = TypeVar("_T", bound=Task)
+_P = TypeVar("_P", bound=OfPieces)
+
+
+def scanned(
+    tasks: Sequence[_T],
+    scan: Callable[[_T], _P],
+    nothing: Callable[[], _P],
+    *,
+    progress: Progress | None = None,
+    dask: str | None = None,
+) -> _P:
+    """Scan pieces by processes, or on a cluster, and merge them in their order.
+
+    `scan` and `nothing`, which makes what all are merged into, are functions of a
+    module: they are named to other processes.
+    """
+    if dask is None:
+        return _merged(_parts(tasks, scan), nothing(), tasks, progress)
+    from latprof_analysis.study.scan_on_cluster import scan_on_cluster
+
+    return scan_on_cluster(tasks, scan, nothing, dask, progress)
+
+
+def _parts(tasks: Sequence[_T], scan: Callable[[_T], _P]) -> Iterator[_P]:
     """Scan pieces; give the parts in their order.
 
     Large tables are read by a process for each CPU: half of the work holds Python's
@@ -456,13 +484,13 @@ def _parts(tasks: list[Task]) -> Iterator[Part]:
     """
     processes = min(len(os.sched_getaffinity(0)), MOST_PROCESSES, len(tasks))
     if processes < 2 or sum(task.piece.rows for task in tasks) < ROWS_FOR_PROCESSES:
-        yield from map(scan_piece, tasks)
+        yield from map(scan, tasks)
         return
-    waiting: deque[Future[Part]] = deque()
+    waiting: deque[Future[_P]] = deque()
     with ProcessPoolExecutor(processes, initializer=_leave_interrupts) as pool:
         try:
             for task in tasks:
-                waiting.append(pool.submit(scan_piece, task))
+                waiting.append(pool.submit(scan, task))
                 if len(waiting) > processes:
                     yield waiting.popleft().result()
             while waiting:
@@ -482,9 +510,8 @@ def _leave_interrupts() -> None:
 
 
 def _merged(
-    parts: Iterator[Part], tasks: list[Task], progress: Progress | None
-) -> Part:
-    whole = Part()
+    parts: Iterator[_P], whole: _P, tasks: Sequence[Task], progress: Progress | None
+) -> _P:
     done, planned = 0, sum(task.piece.rows for task in tasks)
     for task, part in zip(tasks, parts, strict=True):
         whole.merge(part)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from latprof_analysis.stages import RECEIVER, SENDER, stages_at
-from latprof_analysis.study.grouped import MOST_WAYS, coarser
+from latprof_analysis.study.grouped import coarser
 from latprof_analysis.study.totals import MESSAGE
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from latprof_analysis.read.rows import Columns, Rows, Text
 
 _TO = " -> "
@@ -150,51 +148,16 @@ def time_by_stage(pair: Pair) -> dict[str, float]:
     return {name: time / whole for name, time in sums.items()} if whole else {}
 
 
-def level_of(frames: Iterable[pd.DataFrame]) -> int:
-    """Return how coarse ways must be for all of these rows, as in `coarser`."""
-    names: set[str] = set()
-    for messages in frames:
-        if "way" in messages:
-            ways = messages.loc[messages["kind"].eq(MESSAGE), ["protocol", "way"]]
-            found = ways.dropna().drop_duplicates()
-            names |= {" ".join(map(str, way)) for way in found.to_numpy()}
-    fine = (n for n in (0, 1) if len({coarser(way, n) for way in names}) <= MOST_WAYS)
-    return next(fine, 2)
-
-
-def by_ends(messages: pd.DataFrame, level: int) -> pd.DataFrame:
+def with_ends(messages: Rows, level: int) -> Rows:
     """Put the way of other programs' messages into the place of their kind.
 
     Parameters
     ----------
-    messages : DataFrame
+    messages : Rows
         Columns of `read.schema`; older folders have no ``way``.
     level : int
         How coarse, as in `coarser`.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> rows = pd.DataFrame({
-    ...     "protocol": "tcp", "kind": ["message", "request"],
-    ...     "way": ["curl -> 10.0.0.1:80", "a -> b:1"]})
-    >>> by_ends(rows, level=1)["kind"].tolist()
-    ['curl -> elsewhere:80', 'request']
     """
-    import pandas as pd
-
-    from latprof_analysis.read.rows import Columns  # the agent has no need of it
-
-    if messages.empty or "way" not in messages:
-        return messages
-    ends = _ends(Columns.of(messages), level)
-    if ends is None:
-        return messages
-    return messages.assign(kind=pd.Categorical.from_codes(*ends))
-
-
-def with_ends(messages: Rows, level: int) -> Rows:
-    """Do what `by_ends` does."""
     ends = _ends(messages, level)
     return messages if ends is None else messages.with_text("kind", *ends)
 
@@ -205,7 +168,7 @@ def _ends(messages: Columns, level: int) -> Text | None:
     foreign = messages.are("kind", MESSAGE) & (way >= 0)
     if not foreign.any():
         return None
-    coarse = [_coarse(name, level) for name in ways]
+    coarse = [coarse_way(name, level) for name in ways]
     used = {kinds[i] for i in np.unique(kind[~foreign]) if i >= 0}
     used |= {coarse[i] for i in np.unique(way[foreign])}
     labels = sorted(used)
@@ -217,16 +180,23 @@ def _ends(messages: Columns, level: int) -> Text | None:
     return np.where(foreign, to[1][way], to[0][kind]).astype(np.int32), labels
 
 
-def _coarse(way: str, level: int) -> str:
+def coarse_way(way: str, level: int) -> str:
+    """Return a way so coarse, as of `coarser`; it is of any protocol.
+
+    Examples
+    --------
+    >>> coarse_way("curl -> 10.0.0.1:80", 1), coarse_way("to servers", 2)
+    ('curl -> elsewhere:80', 'to servers')
+    """
     return coarser(f"- {way}", level).partition(" ")[2]
 
 
 def with_ways(exchanges: Rows, level: int) -> Rows:
-    """Make the ways of exchanges so coarse, as `by_ends` does."""
+    """Make the ways of exchanges so coarse, as `with_ends` does."""
     codes, names = exchanges.texts["way"]
     if not level or not names:
         return exchanges
-    coarse = [_coarse(name, level) for name in names]
+    coarse = [coarse_way(name, level) for name in names]
     labels = sorted(set(coarse))
     to = np.array([*(labels.index(name) for name in coarse), -1], np.int32)
     return exchanges.with_text("way", to[codes], labels)
