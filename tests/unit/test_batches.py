@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from latprof_analysis.read import ReadError, batches, cells, read_runs, table
 from latprof_analysis.read.batches import PieceReader, read_batches
+from latprof_analysis.read.lines import Blocks, _plain_lines
 from latprof_analysis.read.result import Skipped, concatenated
 from latprof_analysis.read.schema import MESSAGES
 from latprof_analysis.read.table import TableReader
@@ -242,3 +243,30 @@ def test_rows_with_newlines_in_quotes_are_in_one_piece(
     assert check_all_ways(path, monkeypatch)[0] == 0
     batches.PIECE_BYTES = 2000
     assert len(batches.pieces_of(path, "messages")) == 1
+
+
+def test_quoted_texts_are_read_as_fast_as_bare_ones(tmp_path, monkeypatch):
+    """In pieces, and no block of them line by line."""
+    bare = write_table(tmp_path / "messages.csv", messages(600))
+    quoted = tmp_path / "quoted.csv"
+    with bare.open(newline="") as source, quoted.open("w", newline="") as to:
+        csv.writer(to, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(
+            csv.reader(source)
+        )
+    monkeypatch.setattr(Blocks, "_by_line", None)
+    monkeypatch.setattr(batches, "PIECE_BYTES", 50_000)
+    pieces = batches.pieces_of(quoted, "messages")
+    assert len(pieces) > 3
+    found = concatenated([b.frame() for piece in pieces for b in PieceReader(piece)])
+    expected = TableReader(bare, MESSAGES).frame()
+    pd.testing.assert_frame_equal(found, expected, check_categorical=False)
+
+
+@given(st.text('a",\n', max_size=12))
+def test_lines_that_are_taken_as_they_are_are_rows_to_the_csv_module(text):
+    lines = (text + "\n").encode()
+    if count := _plain_lines(lines, ","):
+        rows = [next(csv.reader([row], strict=True)) for row in text.split("\n")]
+        together = [*csv.reader(io.StringIO(text + "\n", newline=""), strict=True)]
+        assert together == rows
+        assert len(rows) == count

@@ -94,7 +94,8 @@ def _between_rows(file: BinaryIO, offset: int) -> int:
     """Return where a row begins, at an offset or behind it; the file's end if none.
 
     A newline may stand within quotes, which end in the same line or a few lines
-    further on. Behind that many lines without any quote a row begins.
+    further on: the line in which they end has an odd number of them. Behind that many
+    lines with an even number, or none, a row begins.
     """
     file.seek(offset)
     plain = -1  # it may begin in the middle of a line
@@ -102,7 +103,8 @@ def _between_rows(file: BinaryIO, offset: int) -> int:
         line = file.readline(LONGEST_LINE_BYTES)
         if not line:
             break
-        plain = plain + 1 if line.endswith(b"\n") and b'"' not in line else 0
+        even = line.endswith(b"\n") and line.count(b'"') % 2 == 0
+        plain = plain + 1 if even else 0
     return file.tell()
 
 

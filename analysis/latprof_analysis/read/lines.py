@@ -103,7 +103,7 @@ class Blocks:
             rows = self._before_end(read)
             ended = len(rows) < len(read)
             rows, left_out = self._with_whole_end(rows)
-            if count := _plain_lines(rows):
+            if count := _plain_lines(rows, self.schema.delimiter):
                 block = Block(rows, np.arange(self.line, self.line + count))
             else:
                 block, count = self._by_line(rows, self.line)
@@ -209,11 +209,13 @@ class Blocks:
         return f"{fields} field{s} where {self.fields} belong"
 
 
-def _plain_lines(body: bytes) -> int:
+def _plain_lines(body: bytes, delimiter: str) -> int:
     """Count the lines; 0 if one is empty, or anything but its newline may end it."""
-    if any(text in body for text in (b'"', b"\r", b"\0")):
+    if any(text in body for text in (b"\r", b"\0")):
         return 0
     text = np.frombuffer(body, np.uint8)
+    if b'"' in body and not _are_whole_cells(text, delimiter):
+        return 0
     count, ended = 0, True
     for i in range(0, len(text), _CACHED_BYTES):
         ends = text[i : i + _CACHED_BYTES] == ord("\n")
@@ -222,3 +224,21 @@ def _plain_lines(body: bytes) -> int:
         ended = bool(ends[-1])
         count += int(np.count_nonzero(ends))
     return count
+
+
+def _are_whole_cells(text: NDArray[np.uint8], delimiter: str) -> bool:
+    """Whether all that is quoted are whole cells, without a quote or a newline in it.
+
+    `text` ends with a newline.
+    """
+    quotes = np.flatnonzero(text == ord('"'))
+    opening, closing = quotes[::2], quotes[1::2]
+    if opening.size != closing.size:
+        return False
+    newline = ord("\n")
+    # before the first stands the newline of the header
+    around = np.concatenate([text[opening[opening > 0] - 1], text[closing + 1]])
+    if not ((around == ord(delimiter)) | (around == newline)).all():
+        return False
+    # from each quote to the next: within a cell, and between two of them
+    return not np.logical_or.reduceat(text == newline, quotes)[::2].any()
