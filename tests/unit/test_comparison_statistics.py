@@ -287,3 +287,10 @@ def test_a_long_series_is_worth_what_its_parts_are():
         independent_count(ranks[i : i + 16_000]) for i in range(0, 192_000, 16_000)
     ]
     assert independent_count(ranks) == pytest.approx(sum(parts) * 200 / 192, rel=0.15)
+
+
+def test_a_side_that_is_worth_few_has_the_dependence_that_the_other_shows():
+    worth = effects._worth_of_both((1000, 1000), [25.0, 50.0])
+    assert worth == [25.0, 25.0]
+    # what is worth many shows its own
+    assert effects._worth_of_both((1000, 9000), [900.0, 30.0]) == [900.0, 30.0]

@@ -147,3 +147,18 @@ def test_quantiles_by_key_are_those_of_pandas(p):
     found, quantiles = quantiles_by(keys, values, p)
     assert found.tolist() == expected.index.tolist()
     np.testing.assert_allclose(quantiles, expected.to_numpy(), rtol=1e-12)
+
+
+def test_in_the_order_of_time_the_interval_is_that_of_fewer_values():
+    """Ten of each value are worth as many as one of each."""
+    each = np.random.default_rng(7).random(1000)
+    expected = quantile_ci(each, 0.5)
+    found = quantile_ci(np.repeat(each, 10), 0.5, in_order=True)
+    blind = quantile_ci(np.repeat(each, 10), 0.5)
+    assert found.value == expected.value
+    assert found.high - found.low == pytest.approx(
+        expected.high - expected.low, rel=0.3
+    )
+    assert blind.high - blind.low < 0.5 * (found.high - found.low)
+    with pytest.raises(ValueError, match="finite"):
+        quantile_ci([1.0, np.inf], 0.5, in_order=True)

@@ -154,6 +154,26 @@ def test_no_change_is_found_where_none_was(noise):
     assert np.mean([len(one.changes) > 0 for one in found]) <= 0.05
 
 
+@pytest.mark.parametrize("correlation", [0.98, 0.99, 0.999])
+@pytest.mark.parametrize("n", [300, 3000])
+def test_values_that_depend_on_each_other_for_long_show_no_levels(correlation, n):
+    rng = np.random.default_rng(11)
+    # begun long before, so that it starts anywhere
+    found = [level_changes(chain(rng, n + 5000, correlation)[-n:]) for _ in range(60)]
+    assert np.mean([len(one.changes) > 0 for one in found]) <= 0.07
+
+
+def test_a_step_is_found_beside_dependence():
+    rng = np.random.default_rng(12)
+    right = 0
+    for _ in range(40):
+        x = chain(rng, 8000, 0.95)[-3000:]
+        x[1200:] += 2 * np.std(x)
+        changes = level_changes(x).changes
+        right += len(changes) == 1 and abs(changes[0].index - 1200) < 150
+    assert right >= 36
+
+
 @pytest.mark.parametrize("step", [1.0, 4.0])
 def test_a_step_beside_heavy_tails_is_found_within_its_interval(step):
     rng = np.random.default_rng(7)

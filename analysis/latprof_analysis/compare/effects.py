@@ -47,6 +47,7 @@ CONFIDENCE = 0.95
 # dependence (simulated); of those that are worth 10 to 20, 83 to 94 of 100 intervals
 # hold the truth, of those worth more 93 to 97.
 FEWEST_INDEPENDENT = 10
+_SHOWS_DEPENDENCE = 100
 ONE_EACH = "one run on each side tells one value each: repeat each 3 times or more"
 # Longer series are averaged in blocks before they are correlated.
 _LONGEST = 1 << 14
@@ -203,6 +204,19 @@ def _independent_scores(run: Ranked, scores: Floats) -> float:
     block = -(-run.size // _LONGEST)
     means = run.block_means(scores, block)
     return _worth(run.size, means, block, run.moments(scores)[1])
+
+
+def _worth_of_both(sizes: Sequence[int], worth: Sequence[float]) -> list[float]:
+    """Return how many independent values sides are worth, of what both show of it.
+
+    A side that is worth few does not show how dependent its values are: what the other
+    shows holds for it, too, if that is more.
+    """
+    factor = max(n / w for n, w in zip(sizes, worth, strict=True))
+    return [
+        w if w >= _SHOWS_DEPENDENCE else min(w, n / factor)
+        for n, w in zip(sizes, worth, strict=True)
+    ]
 
 
 def _worth(n: int, means: Floats, block: int, variance: float) -> float:
@@ -390,6 +404,14 @@ def _mean_of_runs(values: Floats, n: int) -> Measured | None:
 
 def _of_single_runs(a: Ranked, b: Ranked, p: float) -> FigureChange:
     of_a, of_b = _quantile(a, p), _quantile(b, p)
+    if of_a and of_b:
+        worth = _worth_of_both(
+            (a.size, b.size), [of.n_effective or 1.0 for of in (of_a, of_b)]
+        )
+        of_a, of_b = (
+            _with_ends(run, p, of.value, n)
+            for run, of, n in zip((a, b), (of_a, of_b), worth, strict=True)
+        )
     if not of_a or not of_b:
         return FigureChange(of_a, of_b, reason=_too_few([a], [b], p))
     ratio, difference = _recovered(of_a, of_b)
@@ -406,6 +428,12 @@ def _quantile(run: Ranked, p: float) -> Measured | None:
         return None
     value = run.at_rank(rank(p, n))
     worth = _independent_scores(run, (run.levels <= value).astype(np.float64))
+    return _with_ends(run, p, value, worth)
+
+
+def _with_ends(run: Ranked, p: float, value: float, worth: float) -> Measured:
+    """Return a quantile with its interval by as many independent values."""
+    n = run.size
     half = critical(worth - 1) * math.sqrt(p * (1 - p) / worth)
     # the values below which these shares lie, between those of two ranks
     low, high = (
@@ -529,7 +557,7 @@ def compare_ranks(a: RunOrRepeats, b: RunOrRepeats) -> RankEffect:
     value, sizes = means[1], [run.size for run, _ in singles]
     if min(sizes) < 2:
         return RankEffect(Effect(value), reason="one value on a side")
-    worth = [_independent_scores(run, scores) for run, scores in singles]
+    worth = _worth_of_both(sizes, [_independent_scores(*single) for single in singles])
     if min(worth) < FEWEST_INDEPENDENT:
         reason = f"worth {min(worth):.0f} independent values,"
         reason += f" {FEWEST_INDEPENDENT} are needed"

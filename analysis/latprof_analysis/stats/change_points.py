@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from latprof_analysis.stats import Floats, Result
 from latprof_analysis.stats.distribution import percentiles_in_order
 from latprof_analysis.stats.quantiles import Quantile, checked_values
+from latprof_analysis.stats.series import variance_inflation
 
 # A change is believed if its gain in -2 log(likelihood) is over 3 log(n).
 PENALTY = 3.0
@@ -27,6 +28,9 @@ _MOST_SEARCHED = 1_000_000
 _FEWEST = 30
 _FEWEST_BLOCKS = 30
 _MOST_CORRELATED = 0.95
+# A level that is worth fewer independent values, on average, is none: with this bound
+# at most 7 of 150 series that depend on themselves for long showed one (simulated).
+_FEWEST_INDEPENDENT = 14
 # What -2 log(likelihood) may fall to the ends of a 95% interval (Hansen, table 1).
 _FALL = 7.35
 
@@ -66,7 +70,10 @@ def level_changes(series: ArrayLike) -> Changes:
 
     Queueing makes neighbours alike, which looks like changes. So the variance is
     that of block means, times the length of the blocks, estimated from differences
-    of neighbouring blocks, in which a few true changes do not show.
+    of neighbouring blocks, in which a few true changes do not show. Where what the
+    levels that were found do not explain depends on itself for longer, the search is
+    done again with that variance. Levels that are worth fewer than 14 independent
+    values each are not told from such dependence: none is returned.
 
     Parameters
     ----------
@@ -84,8 +91,8 @@ def level_changes(series: ArrayLike) -> Changes:
         how far out a single value is.
 
         Spells of a busy queue look like changes of level, if the run is short
-        against them: in simulated queues (M/M/1 at 70% and 90% load) without any
-        change, half of the runs with n / inflation below 100 showed one.
+        against them. Of 150 chains of first order without any change, correlated by
+        0.9 to 0.999, of 300 to 10,000 values, at most 7 showed one.
 
     References
     ----------
@@ -112,9 +119,22 @@ def level_changes(series: ArrayLike) -> Changes:
         return Changes((), x.size, 1.0)
     ranks = mid_ranks(x)
     variance, inflation = _long_run_variance(ranks)
-    sums = np.append(0.0, np.cumsum(ranks)) / math.sqrt(variance)
     shortest = _shortest(x)
-    places = _settled(sums, _candidates(sums, shortest), shortest)
+    for _ in range(_ROUNDS):
+        sums = np.append(0.0, np.cumsum(ranks)) / math.sqrt(variance)
+        places = _settled(sums, _candidates(sums, shortest), shortest)
+        if not places:
+            break
+        left = _beside_levels(ranks, places)
+        dependence = variance_inflation(left)
+        larger = float(left.var()) * dependence / variance
+        if larger <= 1:
+            enough = x.size / dependence >= _FEWEST_INDEPENDENT * (len(places) + 1)
+            places = places if enough else []
+            break
+        variance, inflation = variance * larger, inflation * larger
+    else:
+        places = []
     return Changes(_described(x, sums, places, shortest), x.size, inflation)
 
 
@@ -284,6 +304,17 @@ def _long_run_variance(ranks: Floats) -> tuple[float, float]:
         found.append(length * step**2)
         length *= 2
     return max(found), max(found) / single
+
+
+def _beside_levels(ranks: Floats, places: list[int]) -> Floats:
+    """Return what levels do not explain.
+
+    Values that depend on each other for longer than the blocks of `_long_run_variance`
+    look like levels; what these leave still depends on each other.
+    """
+    lengths = np.diff([0, *places, ranks.size])
+    means = np.add.reduceat(ranks, [0, *places]) / lengths
+    return np.asarray(ranks - np.repeat(means, lengths))
 
 
 def _shortest(x: Floats) -> int:

@@ -31,7 +31,9 @@ class Quantile(Result):
     confidence: float
 
 
-def quantile_ci(sample: ArrayLike, p: float, confidence: float = 0.95) -> Quantile:
+def quantile_ci(
+    sample: ArrayLike, p: float, confidence: float = 0.95, *, in_order: bool = False
+) -> Quantile:
     """Estimate the `p` quantile of a sample from its order statistics.
 
     The number of observations below the true quantile is Binomial(n, p), so two
@@ -41,11 +43,16 @@ def quantile_ci(sample: ArrayLike, p: float, confidence: float = 0.95) -> Quanti
     ----------
     sample : array_like, shape (n,)
         Independent latencies, any unit. Must hold no NaN. Latencies of a busy
-        link are not independent: their interval is then too narrow.
+        link are not independent: their interval is then too narrow, unless
+        `in_order` says so.
     p : float
         In (0, 1); 0.99 asks for p99.
     confidence : float
         In (0, 1): at least this share of the intervals holds the true quantile.
+    in_order : bool
+        Whether the sample is in the order of time, and finite: then n is divided by
+        what dependence between neighbours takes from it, as in
+        `percentiles_in_order`.
 
     Returns
     -------
@@ -67,6 +74,10 @@ def quantile_ci(sample: ArrayLike, p: float, confidence: float = 0.95) -> Quanti
     >>> quantile_ci(range(50), 0.99).high
     inf
     """
+    if in_order:
+        from latprof_analysis.stats.distribution import percentiles_in_order
+
+        return percentiles_in_order(sample, [p], confidence)[0]
     x = _of_one_axis("sample", sample)
     if np.isnan(x).any():
         raise ValueError(f"sample must hold no NaN, got {np.isnan(x).sum()} of them")
