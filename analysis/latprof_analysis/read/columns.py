@@ -102,8 +102,8 @@ def read_columns(
     if not cells.latency_ns.size and choice.wanted:
         raise ReadError(path, f"no row has {choice}")
     notes = choice.check(path, cells.texts, latency_column, cells.latency_ns)
-    notes += _step_note(cells.latency_ns)
     samples = _samples(skipped, form, losses, cells, latency_column, unit)
+    notes += _step_note(cells.latency_ns)
     samples.meta["where"] = choice.wanted
     samples.meta["notes"] = [*notes, *cells.notes, *samples.meta["notes"]]
     return samples

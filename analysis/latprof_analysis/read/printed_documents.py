@@ -100,6 +100,22 @@ _RUN: _Members = {
     "cost?": Maybe({ANY: Maybe(REAL)}),
     **dict.fromkeys(("mesh?", "bulk?", "ops?", "load?", "clocks?"), Maybe(_OBJECT)),
 }
+# Of the recording of a run, or of one of `watch`, which counts by groups.
+_REBUILT: _Members = {
+    **{f"{name.removesuffix('?')}?": shape for name, shape in _RUN.items()},
+    **{
+        name: _RUN[name]
+        for name in (
+            *("format", "state", "failure", "folder", "kernel"),
+            *("lost_records", "unmatched", "capabilities", "warnings"),
+        )
+    },
+    "sampled?": _OBJECT,
+    "coverage_ratio?": Maybe(NUMBER),
+    "by?": [TEXT],
+    "groups?": [_OBJECT],
+    "exemplars?": [_OBJECT],
+}
 _SWEEP: _Members = {
     "format": COUNT,
     "line": TEXT,
@@ -292,7 +308,7 @@ DOCUMENTS = {
     "fleet": Document("an interval of many agents, a line each", 1, _FLEET),
     "join": Document("a run of several hosts, on one clock", 1, _RUN),
     "probes": Document("what this kernel lets latprof measure", 1, [_CAPABILITY]),
-    "rebuild": Document("a run, from its recording", 1, _RUN),
+    "rebuild": Document("a run, or what was watched, from its recording", 1, _REBUILT),
     "report": Document(
         "files that were written, and what they are of",
         1,
