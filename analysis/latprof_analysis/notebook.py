@@ -93,17 +93,18 @@ def distributions(of: Mapping[str, Times]) -> Picture | None:
     The axis of times is logarithmic. None where no value is above 0.
     """
     first = dict(sorted(of.items(), key=lambda one: -len(one[1]))[:_MOST])
-    above = {n: t[t > 0] for n, t in first.items() if (t > 0).any()}
+    above = {n: t for n, t in first.items() if (t > 0).any()}
     if not above:
         return None
-    low = np.log10(min(times.min() for times in above.values()))
-    high = np.log10(max(times.max() for times in above.values()))
+    least = min(times[times > 0].min() for times in above.values())
+    low, high = np.log10(least), np.log10(max(times.max() for times in above.values()))
     if high - low < 0.1:
         low, high = low - 0.05, high + 0.05
     marks = [_axes(low, high)]
     for i, (name, times) in enumerate(above.items()):
         shares = np.linspace(0, 1, min(_POINTS, len(times) + 1))
-        at = np.log10(np.quantile(times, shares, method="inverted_cdf"))
+        each = np.quantile(times, shares, method="inverted_cdf")
+        at = np.log10(np.maximum(each, least))  # a time of 0 begins at the axis
         x, y = _x(at, low, high), _y(shares)
         points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
         marks.append(

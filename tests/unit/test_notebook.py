@@ -52,6 +52,14 @@ def test_the_picture_has_the_shares_where_they_are():
     assert abs(y[middle] - (y[0] + y[-1]) / 2) < 1.5
 
 
+def test_times_of_0_are_among_the_shares():
+    times = np.r_[np.zeros(50), np.full(50, 1e6)]
+    (line,) = lines_of(distributions({"a": times, "b": np.full(1, 1e3)}).svg)[:1]
+    x, y = line.T
+    at_0 = y[x == x.min()]
+    assert np.ptp(at_0) == pytest.approx(0.5 * np.ptp(y), abs=2.5)
+
+
 def test_each_kind_has_a_line_up_to_six():
     of = {f"kind {i}": np.arange(1.0, 100 + i) for i in range(8)}
     svg = distributions(of).svg
