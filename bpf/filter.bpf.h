@@ -50,7 +50,7 @@ enum wanted { UNWANTED, WANTED, WANTED_SO_FAR };
 
 /* A namespace's number, for what is done once for a connection or a socket. A
  * pointer that is followed from one that the verifier trusts costs it a search
- * in all of the kernel's types each time that it passes: half a millisecond.
+ * in all of the kernel's types each time that it passes: some 2 ms here.
  * What a helper reads costs it nothing. */
 static __always_inline __u32 netns_number(const struct sock *sk)
 {
