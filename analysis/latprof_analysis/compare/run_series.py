@@ -7,6 +7,7 @@ else as two bytes each.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,12 +18,18 @@ from numpy.typing import NDArray
 
 from latprof_analysis.compare.ranked import NO_VALUE, Ranked, packed
 from latprof_analysis.read.batches import PieceReader
-from latprof_analysis.read.result import ReadError
 from latprof_analysis.read.rows import Rows
 from latprof_analysis.stages import APART, BLANK, LOADED, PARTS, STAGES
 from latprof_analysis.stats import Floats, Ints
 from latprof_analysis.study.grouped import MOST_WAYS, coarser
-from latprof_analysis.study.scan import FileRows, Task, scanned, tasks_of
+from latprof_analysis.study.scan import (
+    FileRows,
+    Task,
+    refused,
+    scanned,
+    taken,
+    tasks_of,
+)
 from latprof_analysis.study.totals import MESSAGE
 from latprof_analysis.study.ways import coarse_way, with_ends
 
@@ -159,7 +166,7 @@ class RunSeries:
     level: int = 0
     ways: set[str] = field(default_factory=set)
     files: dict[Path, FileRows] = field(default_factory=dict)
-    row_counts: dict[tuple[str, str], int] = field(default_factory=dict)
+    row_counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     ignored: dict[tuple[str, str], list[str]] = field(default_factory=dict)
 
     def merge(self, later: RunSeries) -> None:
@@ -173,8 +180,7 @@ class RunSeries:
                 self.files[path].merge(file)
             else:
                 self.files[path] = file
-        for of, count in later.row_counts.items():
-            self.row_counts[of] = self.row_counts.get(of, 0) + count
+        self.row_counts.update(later.row_counts)
         self.ignored |= later.ignored
 
     def add_ways(self, names: set[str]) -> None:
@@ -322,15 +328,9 @@ def scan_series(task: SeriesTask) -> RunSeries:
     piece = task.piece
     found = RunSeries()
     reader = PieceReader(piece, _COLUMNS[piece.table])
-    for batch in reader:
-        try:
+    for batch in taken(found, task, reader):
+        with refused(piece.path):
             _TAKE[piece.table](found, batch, task)
-        except ValueError as error:
-            raise ReadError(piece.path, str(error)) from error
-    found.files[piece.path] = FileRows(reader.rows, reader.lines, reader.skipped)
-    found.row_counts[task.run, piece.table] = reader.rows
-    if reader.ignored:
-        found.ignored[task.run, piece.table] = reader.ignored
     return found
 
 

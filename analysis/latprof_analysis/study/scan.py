@@ -13,6 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
@@ -210,21 +211,33 @@ def scan_piece(task: Task) -> Part:
     """Read a piece and sum it up."""
     part = Part()
     piece = task.piece
-    reader = PieceReader(piece)
     drawing = Drawing(piece.table, task.stride, task.number << 40, task.stretch)
     take = _TAKE[piece.table]
-    for batch in reader:
-        try:
+    for batch in taken(part, task, PieceReader(piece)):
+        with refused(piece.path):
             take(part, batch, task.run)
-        except ValueError as error:
-            raise ReadError(piece.path, str(error)) from error
         drawing.add(batch)
     part.drawn[piece.table] = drawing.finished(task.run)
-    part.files[piece.path] = FileRows(reader.rows, reader.lines, reader.skipped)
-    part.row_counts[task.run, piece.table] = reader.rows
-    if reader.ignored:
-        part.ignored[task.run, piece.table] = reader.ignored
     return part
+
+
+@contextmanager
+def refused(path: Path) -> Iterator[None]:
+    """Name the file of what cannot be taken in: ReadError of a ValueError."""
+    try:
+        yield
+    except ValueError as error:
+        raise ReadError(path, str(error)) from error
+
+
+def taken(part: OfPieces, task: Task, reader: PieceReader) -> Iterator[Rows]:
+    """Give the rows of a piece, and note then how many it has, and what is wrong."""
+    yield from reader
+    path, of = task.piece.path, (task.run, task.piece.table)
+    part.files[path] = FileRows(reader.rows, reader.lines, reader.skipped)
+    part.row_counts[of] = reader.rows
+    if reader.ignored:
+        part.ignored[of] = reader.ignored
 
 
 def _take_messages(part: Part, batch: Rows, run: str) -> None:
@@ -447,6 +460,8 @@ class OfPieces(Protocol):
     """What a piece was summed up to, or several that follow each other."""
 
     files: dict[Path, FileRows]
+    row_counts: Counter[tuple[str, str]]
+    ignored: dict[tuple[str, str], list[str]]
 
     def merge(self, later: Self, /) -> None:
         """Add what follows; `later` is used up."""
