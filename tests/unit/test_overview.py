@@ -447,7 +447,7 @@ def test_a_change_of_level_is_told_by_its_time_and_by_what_it_did():
     (line,) = [x for x in lines_of(document, 300, everything=True) if " 3.25 s" in x]
     assert "from 3.25 s [3.2, 3.3] on it took " in line
     assert " more (50.0% of the median)" in line
-    # where its place is all that is known it is told by that, counted from 1
+    # where its place is all that is known it is named by that, counted from 1
     levels["changes"] = [change]
     text = "\n".join(lines_of(document, 300, everything=True))
     assert "from value 10 [9, 11] on it took " in text

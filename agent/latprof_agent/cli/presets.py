@@ -59,7 +59,7 @@ _CLEAR_SIZES = (18, *range(2048, 65535, 2048), 65535)
 
 
 def _tmsn(hosts: int, interval: str) -> Preset:
-    """Return a set-up that TMSN published: what was told of it, and what was not.
+    """Return a set-up that TMSN published: what it said of it, and what it did not.
 
     Among 10 machines 100 KiB every 10 ms, 0.74 Gbit/s into each, took 2.8 ms, and
     200 KiB 187: its link carried at least the one, and not 1.47 Gbit/s.

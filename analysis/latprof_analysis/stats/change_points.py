@@ -73,7 +73,7 @@ def level_changes(series: ArrayLike) -> Changes:
     of neighbouring blocks, in which a few true changes do not show. Where what the
     levels that were found do not explain depends on itself for longer, the search is
     done again with that variance. Levels that are worth fewer than 14 independent
-    values each are not told from such dependence: none is returned.
+    values each may be such dependence: none is returned.
 
     Parameters
     ----------
